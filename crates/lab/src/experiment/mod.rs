@@ -6,6 +6,7 @@
 
 pub mod batch;
 mod described;
+mod emd_paper;
 pub mod live;
 pub mod sim;
 

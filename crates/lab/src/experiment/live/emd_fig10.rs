@@ -1,12 +1,12 @@
 //! `emd-fig10`: four instances of one program de-bloated together (EMD, section 5.3.2; covers
 //! Figures 9, 10 and 11: slowdown, fairness, huge pages retained).
 
+use super::super::emd_paper;
 use super::support_bench::{Bench, Subject, fitting_size};
 use super::support_fairness::{ABOUT_POLICIES, measure, picture};
 use super::support_sweep::{KINDS, percent};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
-use superpage_policy::debloat::list::Entry;
 use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -28,19 +28,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const INSTANCES: u64 = 4;
 const FRACTIONS: [f64; 2] = [0.2, 0.4];
-
-/// What the paper's text says of Figure 10.
-fn paper(kind: WorkloadKind, policy: Entry) -> Option<f64> {
-    match (kind, policy.name) {
-        (WorkloadKind::BTree | WorkloadKind::Memcached, "emd" | "emd-literal") => Some(1.0),
-        (WorkloadKind::RandomAccessL, "hawkeye") => Some(0.65),
-        (WorkloadKind::RandomAccessR, "hawkeye") => Some(0.72),
-        (WorkloadKind::RandomAccessL | WorkloadKind::RandomAccessR, "emd" | "emd-literal") => {
-            Some(0.95)
-        }
-        _ => None,
-    }
-}
 
 /// The programs, each of which can be run by itself: all of them take twenty minutes.
 pub(super) fn parts() -> Vec<&'static str> {
@@ -67,7 +54,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         for fraction in FRACTIONS {
             let label = kind.name();
             for outcome in measure(&mut subjects, fraction, setting.rounds, label, progress)? {
-                let paper = paper(kind, outcome.policy);
+                let paper = emd_paper::fairness(kind.name(), outcome.policy.name);
                 report.push(&outcome.row(kind.name(), paper))?;
             }
         }

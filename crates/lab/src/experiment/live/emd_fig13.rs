@@ -1,12 +1,12 @@
 //! `emd-fig13`: one B+ tree and one memcached de-bloated together (EMD, section 5.3.3; covers
 //! Figures 12, 13 and 14: slowdown, fairness, huge pages retained).
 
+use super::super::emd_paper;
 use super::support_bench::{Bench, Subject, fitting_size};
 use super::support_fairness::{ABOUT_POLICIES, measure, picture};
 use super::support_sweep::{FRACTIONS, percent};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
-use superpage_policy::debloat::hawkeye::HAWKEYE;
 use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -37,7 +37,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for fraction in FRACTIONS {
         let label = "BTree with Memcached";
         for outcome in measure(&mut subjects, fraction, setting.rounds, label, progress)? {
-            let paper = if outcome.policy == HAWKEYE { 0.91 } else { 1.0 };
+            let paper = emd_paper::fairness_of_both(outcome.policy.name);
             report.push(&outcome.row("BTree+Memcached", Some(paper)))?;
         }
     }

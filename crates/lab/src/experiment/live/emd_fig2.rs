@@ -4,6 +4,7 @@
 //! (memory on 4 KiB and 2 MiB pages) and 3 (run times on 4 KiB pages, and under EMD before anything is reclaimed). Two programs are not
 //! the paper's: a memcached that is started as an operator starts it, and liblinear.
 
+use super::super::emd_paper;
 use super::support_bench::{Bench, fitting_size, median, operations_for, rounded};
 use super::support_pages::{Pages, Placed, prepare};
 use super::support_regime::set_enabled;
@@ -53,13 +54,14 @@ const FEW: u64 = 20_000;
 
 /// On huge pages relative to base pages, in the paper: memory (its Table 2) and speed (its Table 3).
 fn paper(kind: WorkloadKind) -> Option<[f64; 2]> {
-    match kind {
-        WorkloadKind::BTree => Some([44.0 / 10.0, 1733.0 / 1070.0]),
-        WorkloadKind::Memcached => Some([50.0 / 19.0, 1633.0 / 991.0]),
-        WorkloadKind::RandomAccessL => Some([8.0 / 4.0, 480.0 / 234.0]),
-        WorkloadKind::RandomAccessR => Some([8.0 / 4.0, 482.0 / 231.0]),
-        _ => None,
-    }
+    let memory = match kind {
+        WorkloadKind::BTree => 44.0 / 10.0,
+        WorkloadKind::Memcached => 50.0 / 19.0,
+        WorkloadKind::RandomAccessL | WorkloadKind::RandomAccessR => 8.0 / 4.0,
+        _ => return None,
+    };
+    let [base, huge, _] = emd_paper::seconds(kind.name())?;
+    Some([memory, base / huge])
 }
 
 #[derive(Debug, Serialize)]

@@ -1,11 +1,10 @@
 //! `emd-fig7`: how much slower each program gets when 20 to 50 % of its footprint is reclaimed
 //! (EMD, section 5.2, Figure 7).
 
+use super::super::emd_paper;
 use super::support_sweep::{Point, Shown, Taken, Timed, sweep};
 use super::{Experiment, On, Progress, Report, Result, Setting};
-use crate::workload::WorkloadKind;
 use serde::Serialize;
-use superpage_policy::debloat::list::Entry;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig7",
@@ -41,17 +40,6 @@ struct Row {
     paper_mean_slowdown: Option<f64>,
 }
 
-/// The paper's text gives means over the four shares.
-fn paper(kind: WorkloadKind, policy: Entry) -> Option<f64> {
-    match (kind, policy.name) {
-        (WorkloadKind::RandomAccessR, "hawkeye") => Some(1.84),
-        (WorkloadKind::RandomAccessR, "emd") => Some(1.28),
-        (WorkloadKind::BTree | WorkloadKind::Memcached, "hawkeye") => Some(1.1),
-        (WorkloadKind::BTree | WorkloadKind::Memcached, "emd") => Some(1.01),
-        _ => None,
-    }
-}
-
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let points = sweep(setting, Timed::Rounds(setting.rounds), progress)?;
     let mut report = Report::default();
@@ -72,6 +60,6 @@ fn row(point: &Point) -> Row {
     Row {
         taken: point.taken(),
         slowdown: point.slowdown,
-        paper_mean_slowdown: paper(point.kind, point.policy),
+        paper_mean_slowdown: emd_paper::mean_slowdown(point.kind.name(), point.policy.name),
     }
 }

@@ -1,9 +1,9 @@
 //! `emd-fig8`: how many huge pages each program keeps when 20 to 50 % of its footprint is taken
 //! back (EMD, section 5.2, Figure 8).
 
+use super::super::emd_paper;
 use super::support_sweep::{Point, Shown, Taken, Timed, sweep};
 use super::{Experiment, On, Progress, Report, Result, Setting};
-use crate::workload::WorkloadKind;
 use serde::Serialize;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -40,16 +40,6 @@ struct Row {
     paper_retained: Option<f64>,
 }
 
-/// The two points that the paper's text names: "about 18 %" and "more than 50 %".
-fn paper(point: &Point) -> Option<f64> {
-    let forty = (point.fraction - 0.4).abs() < 1e-9;
-    match (point.kind, point.policy.name) {
-        (WorkloadKind::RandomAccessR, "hawkeye") if forty => Some(0.18),
-        (WorkloadKind::RandomAccessR, "emd") if forty => Some(0.5),
-        _ => None,
-    }
-}
-
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let points = sweep(setting, Timed::No, progress)?;
     let mut report = Report::default();
@@ -66,5 +56,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 fn row(point: &Point) -> Row {
-    Row { taken: point.taken(), bloat_base_pages: point.bloat.0, paper_retained: paper(point) }
+    let (program, policy) = (point.kind.name(), point.policy.name);
+    let paper_retained = emd_paper::retained(program, policy, point.fraction);
+    Row { taken: point.taken(), bloat_base_pages: point.bloat.0, paper_retained }
 }

@@ -8,6 +8,7 @@
 //! later. The latter is armed by `max_ptes_none` and triggered by reclaim in a cgroup that holds
 //! the workload alone; it cannot be told how much to free.
 
+use super::super::emd_paper;
 use super::support_bench::{Bench, Subject, debloat, fitting_size, median, rounded};
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
@@ -99,7 +100,7 @@ struct Row {
     cpu_s: f64,
     wall_s: f64,
     slowdown: f64,
-    paper_split: Option<u64>,
+    paper_split: Option<u32>,
     paper_slowdown: Option<f64>,
 }
 
@@ -244,11 +245,7 @@ impl Case {
             [] => 0.0,
             costs => median(costs.iter().map(value)),
         };
-        let (paper_split, paper_slowdown) = match (self.kind, policy) {
-            (WorkloadKind::RandomAccessL, "hawkeye") => (Some(611), Some(1.02)),
-            (WorkloadKind::RandomAccessR, "hawkeye") => (Some(2146), Some(1.65)),
-            _ => (None, None),
-        };
+        let (paper_split, paper_slowdown) = emd_paper::splits(self.kind.name(), policy).unzip();
         let reads = !series.costs.is_empty() && series.costs.iter().all(|c| c.read.is_some());
         Row {
             case: self.kind.name(),

@@ -5,6 +5,7 @@
 //! here as: base pages only; EMD with plenty of memory, nothing reclaimed; EMD after reclaiming
 //! all bloat. Its numbers fit that (RandomAccess-L: 480, 234 and 434 s).
 
+use super::super::emd_paper;
 use super::support_bench::{Bench, RUNS, Subject, debloat, fitting_size, median, rounded};
 use super::support_sweep::KINDS;
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
@@ -31,19 +32,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: &run,
 };
 
-/// The paper's rows: 4 KiB, high bloat, low bloat, in seconds.
-fn paper(kind: WorkloadKind) -> [f64; 3] {
-    match kind {
-        WorkloadKind::BTree => [1733.0, 1070.0, 1301.0],
-        WorkloadKind::Memcached => [1633.0, 991.0, 1192.0],
-        WorkloadKind::RandomAccessL => [480.0, 234.0, 434.0],
-        WorkloadKind::RandomAccessR => [482.0, 231.0, 431.0],
-        WorkloadKind::RandomAccessDense
-        | WorkloadKind::OrdinaryMemcached
-        | WorkloadKind::FaultLoop => [f64::NAN; 3],
-    }
-}
-
 const PAGES: [&str; 3] = ["linux-4kb", "emd-high-bloat", "emd-low-bloat"];
 
 #[derive(Debug, Serialize)]
@@ -67,6 +55,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         progress(&format!("{kind}: filling {size} of memory, twice"))?;
         let measured = measure(setting, kind, size, progress)?;
         let base = measured[0].0;
+        let paper = emd_paper::seconds(kind.name()).unwrap_or([f64::NAN; 3]);
         for (index, (time, resident)) in measured.into_iter().enumerate() {
             report.push(&Row {
                 case: kind.name(),
@@ -74,8 +63,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 resident_bytes: resident.0,
                 time_s: rounded(time, 3),
                 relative: rounded(time / base, 3),
-                paper_time_s: paper(kind)[index],
-                paper_relative: rounded(paper(kind)[index] / paper(kind)[0], 3),
+                paper_time_s: paper[index],
+                paper_relative: rounded(paper[index] / paper[0], 3),
             })?;
             relatives.push(time / base);
         }

@@ -1,6 +1,7 @@
 //! `emd-fig10` on the simulated machine: four instances of each program, 20 and 40 % reclaimed
 //! (EMD, Figures 9 to 11).
 
+use super::super::emd_paper;
 use super::support_emd::{Kind, SHARE_OF_FOOTPRINT, Stage};
 use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::emd::EMD;
@@ -85,13 +86,7 @@ pub(super) fn take_back(
 
 /// From the text of section 5.3.2.
 fn said(kind: Kind, policy: Entry, fraction: f64) -> Said {
-    let fairness = match (kind, policy.name) {
-        (Kind::BTree | Kind::Memcached, "emd" | "emd-literal") => Some(1.0),
-        (Kind::RandomAccessL, "hawkeye") => Some(0.65),
-        (Kind::RandomAccessR, "hawkeye") => Some(0.72),
-        (Kind::RandomAccessL | Kind::RandomAccessR, "emd" | "emd-literal") => Some(0.95),
-        _ => None,
-    };
+    let fairness = emd_paper::fairness(kind.name(), policy.name);
     let (slowdowns, retained): (&[f64], &[f64]) = match (kind, policy.name) {
         (Kind::BTree, "hawkeye") if fraction == 0.4 => (&[1.26, 1.25], &[0.14, 0.14]),
         (Kind::BTree, "emd" | "emd-literal") if fraction == 0.4 => (&[], &[0.56; 4]),

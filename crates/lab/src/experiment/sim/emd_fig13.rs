@@ -1,6 +1,7 @@
 //! `emd-fig13` on the simulated machine: one B+ tree, then one memcached, 20 to 50 % reclaimed
 //! (EMD, Figures 12 to 14).
 
+use super::super::emd_paper;
 use super::emd_fig10::{POLICIES, Said, take_back};
 use super::support_emd::{Kind, SHARE_OF_FOOTPRINT};
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
@@ -39,11 +40,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 
 /// From the text of section 5.3.3.
 fn said(policy: Entry, fraction: f64) -> Said {
-    let (fairness, retained): (f64, &[f64]) = match policy.name {
-        "emd" | "emd-literal" if fraction == 0.4 => (1.0, &[0.54, 0.64]),
-        "emd" | "emd-literal" => (1.0, &[]),
-        _ if fraction == 0.4 => (0.91, &[0.14]),
-        _ => (0.91, &[]),
+    let retained: &[f64] = match policy.name {
+        "emd" | "emd-literal" if fraction == 0.4 => &[0.54, 0.64],
+        "hawkeye" if fraction == 0.4 => &[0.14],
+        _ => &[],
     };
-    Said { fairness: Some(fairness), retained, ..Said::default() }
+    let fairness = Some(emd_paper::fairness_of_both(policy.name));
+    Said { fairness, retained, ..Said::default() }
 }

@@ -1,6 +1,7 @@
 //! `emd-fig8` on the simulated machine: one instance of each program, 20 to 50 % of its footprint
 //! reclaimed; also what that costs in time (EMD, Figures 7 and 8).
 
+use super::super::emd_paper;
 use super::support_emd::{Kind, SHARE_OF_FOOTPRINT, Stage};
 use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 use superpage_policy::debloat::emd::EMD;
@@ -33,7 +34,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 let Some(timed) = stage.time()?.first().copied() else { continue };
                 let case = format!("{}, {:.0} %", kind.name(), 100.0 * fraction);
                 let of = |name, unit| Quantity { case: &case, policy: policy.name, name, unit };
-                let paper = paper_retained(kind, policy, fraction);
+                let paper = emd_paper::retained(kind.name(), policy.name, fraction);
                 table.add(of("retained", "share"), paper, timed.retained, &rests)?;
                 table.add(of("slowdown", "ratio"), None, timed.slowdown, &rests)?;
                 slowdowns.push(timed.slowdown);
@@ -46,7 +47,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 name: "mean slowdown",
                 unit: "ratio",
             };
-            table.add(quantity, paper_mean_slowdown(kind, policy), mean, &Rests::all(&all))?;
+            let paper = emd_paper::mean_slowdown(kind.name(), policy.name);
+            table.add(quantity, paper, mean, &Rests::all(&all))?;
         }
     }
     table.note(
@@ -61,24 +63,4 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          where by its Figure 4 it is so for RandomAccess-L.",
     );
     Ok(table.report)
-}
-
-/// From the text of section 5.2.
-fn paper_retained(kind: Kind, policy: Entry, fraction: f64) -> Option<f64> {
-    match (kind, policy.name) {
-        (Kind::RandomAccessR, "hawkeye") if fraction == 0.4 => Some(0.18),
-        (Kind::RandomAccessR, "emd") if fraction == 0.4 => Some(0.5),
-        _ => None,
-    }
-}
-
-/// From the text of section 5.2.
-fn paper_mean_slowdown(kind: Kind, policy: Entry) -> Option<f64> {
-    match (kind, policy.name) {
-        (Kind::RandomAccessR, "hawkeye") => Some(1.84),
-        (Kind::RandomAccessR, "emd") => Some(1.28),
-        (Kind::BTree | Kind::Memcached, "hawkeye") => Some(1.1),
-        (Kind::BTree | Kind::Memcached, "emd") => Some(1.01),
-        _ => None,
-    }
 }

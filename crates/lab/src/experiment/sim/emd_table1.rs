@@ -1,6 +1,7 @@
 //! `emd-table1` on the simulated machine: RandomAccess-L and -R, 250,000 base pages reclaimed
 //! (EMD, Table 1; the papers' README says why that target).
 
+use super::super::emd_paper;
 use super::support_emd::{Kind, Stage};
 use super::{
     COLUMNS, Cell, Constant, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result,
@@ -47,8 +48,9 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             let split = stage.split() as f64;
             let slowdown = stage.time()?.first().map_or(f64::NAN, |timed| timed.slowdown);
             let of = |name, unit| Quantity { case: kind.name(), policy: policy.name, name, unit };
-            let (paper_split, paper_slowdown) = paper(kind, policy);
-            table.add(of("split", "huge pages"), paper_split, split, &rests)?;
+            let paper = emd_paper::splits(kind.name(), policy.name);
+            let (paper_split, paper_slowdown) = paper.unzip();
+            table.add(of("split", "huge pages"), paper_split.map(f64::from), split, &rests)?;
             let freed = freed.0 as f64;
             table.add(of("freed", "base pages"), None, freed, &rests)?;
             table.add(of("slowdown", "ratio"), paper_slowdown, slowdown, &rests)?;
@@ -59,13 +61,4 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          do not fit its counts, which fit 250,000 base pages.",
     );
     Ok(table.report)
-}
-
-/// Huge pages split, and slowdown.
-fn paper(kind: Kind, policy: Entry) -> (Option<f64>, Option<f64>) {
-    match (kind, policy.name) {
-        (Kind::RandomAccessL, "hawkeye") => (Some(611.0), Some(1.02)),
-        (Kind::RandomAccessR, "hawkeye") => (Some(2146.0), Some(1.65)),
-        _ => (None, None),
-    }
 }

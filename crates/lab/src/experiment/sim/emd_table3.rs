@@ -1,6 +1,7 @@
 //! `emd-table3` on the simulated machine: run times on base pages, with bloat, and after all bloat
 //! was reclaimed (EMD, Table 3).
 
+use super::super::emd_paper;
 use super::support_emd::{Kind, Stage};
 use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::emd::EMD;
@@ -15,16 +16,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: &run,
 };
 
-/// Seconds on 4 KiB pages, with high bloat, with low bloat.
-const fn paper(kind: Kind) -> [f64; 3] {
-    match kind {
-        Kind::BTree => [1733.0, 1070.0, 1301.0],
-        Kind::Memcached => [1633.0, 991.0, 1192.0],
-        Kind::RandomAccessL => [480.0, 234.0, 434.0],
-        Kind::RandomAccessR => [482.0, 231.0, 431.0],
-    }
-}
-
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for kind in Kind::ALL {
@@ -34,7 +25,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let rests = stage.rests();
         let high = last(&stage);
         let low = high * after_all(stage)?;
-        let [paper_base, paper_high, paper_low] = paper(kind);
+        let [paper_base, paper_high, paper_low] =
+            emd_paper::seconds(kind.name()).unwrap_or([f64::NAN; 3]);
         let of =
             |policy| Quantity { case: kind.name(), policy, name: "relative time", unit: "ratio" };
         table.add_reference(of("linux-4k"))?;
