@@ -1,4 +1,5 @@
-//! Refuses to build where a number that a simulated experiment takes in does not say by its type where it comes from.
+//! Refuses to build where a constant of a simulated experiment is a bare number, whose type would not say where it comes from. Numbers
+//! within functions, and several at once, are not seen.
 
 #[path = "build/bare_numbers.rs"]
 mod bare_numbers;

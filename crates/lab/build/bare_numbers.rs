@@ -1,8 +1,24 @@
 //! Finds constants that are bare numbers in the sources of the simulated experiments. The build script and the tests of the library use it.
 
 /// The types of a bare number.
-const NUMBERS: [&str; 10] =
-    ["f64", "u16", "u32", "u64", "usize", "Bytes", "Nanos", "BasePages", "HugePages", "Share"];
+const NUMBERS: [&str; 16] = [
+    "f32",
+    "f64",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "usize",
+    "Bytes",
+    "Nanos",
+    "BasePages",
+    "HugePages",
+    "Share",
+    "Hertz",
+    "Cycles",
+];
 
 /// The comment at the end of the line of a number that is no `Constant`, before the reason.
 pub(crate) const LET_OFF: &str = "// not a Constant: ";

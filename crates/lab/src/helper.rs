@@ -211,18 +211,18 @@ pub(crate) enum Order {
 pub(crate) enum Answer {
     /// The helper has its memory. With the number of its memfd, if it made one.
     Ready { fd: Option<i32> },
-    /// That was done, and took so long.
+    /// The request was served, and that took so long.
     Done { nanos: u64 },
     /// From a range's threshold to its huge page, for each range in the order of touching; none
     /// where there was no huge page in time.
     Mapped { nanos: Vec<Option<u64>> },
-    /// It ran for its time.
+    /// The helper ran for its time.
     Paused(Paused),
     /// A GiB was promoted and demoted again.
     Promoted(Promoted),
     /// The operations were done, took so long, and have this result.
     Worked { nanos: u64, result: u64 },
-    /// It did not work.
+    /// The request failed.
     Failed { message: String },
 }
 

@@ -70,7 +70,7 @@ fn arguments(heap: Bytes, fifo: &Path) -> Vec<String> {
         format!("-Xmx{}", heap.0),
         "-XX:+UseTransparentHugePages".to_owned(),
         "-XX:+AlwaysPreTouch".to_owned(),
-        // It would leave a file behind where it is killed.
+        // The JVM would leave a file behind where it is killed.
         "-XX:-UsePerfData".to_owned(),
         "-m".to_owned(),
         "java.base/sun.security.tools.keytool.Main".to_owned(),

@@ -172,7 +172,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // These calls only fail if the server has already ended and been reaped.
+        // The calls only fail if the server has already ended and been reaped.
         if self.ending == Signal::TERM {
             let _ = kill_process(rustix::process::Pid::from_child(&self.child), Signal::TERM);
             let deadline = Instant::now() + ENDING;

@@ -14,9 +14,9 @@ use std::time::Duration;
 /// Something that happened, to the experiment at this place in the list.
 #[derive(Debug)]
 pub enum News {
-    /// It does this now.
+    /// The experiment does this now.
     Says(usize, String),
-    /// It has ended.
+    /// The experiment has ended.
     Ended(usize, Result<Report>),
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Paused {
     pub(crate) turns: u64,
     /// How long the longest took.
     pub(crate) longest_nanos: u64,
-    /// Those that took long, in the order of time.
+    /// The pauses that took long, in the order of time.
     pub(crate) pauses: Vec<Pause>,
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Refilling {
     filling: Nanos,
     /// The base pages that hold data, in the order in which they were written.
     written: Vec<usize>,
-    /// Those that are to be filled, in the reverse of that order.
+    /// The pages that are to be filled, in the reverse of that order.
     left: Vec<usize>,
 }
 

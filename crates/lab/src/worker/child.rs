@@ -41,7 +41,7 @@ fn parents_ear() -> impl Write {
 fn die_with(parent: u32) -> Result<(), ChildError> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| ChildError::Pipe { detail: errno.to_string() })?;
-    // It may have ended before we asked; then we have another parent now.
+    // The parent may have ended before we asked; then we have another parent now.
     if parent == 0 {
         return Ok(());
     }

@@ -47,12 +47,12 @@ pub enum Reply {
     Done(Timing),
     /// The data is right.
     Checked(Checked),
-    /// It did not work.
+    /// The request failed.
     Failed {
         /// Why, in a sentence.
         message: String,
     },
-    /// It cannot work here.
+    /// The workload cannot run here.
     Unavailable {
         /// What is missing and what to do, in a sentence.
         message: String,

@@ -80,7 +80,7 @@ impl Machine {
         if let Some(size) = self.write_fault(process, address, &mut work)? {
             return Ok(self.served(process, address, Content::Data, size, work));
         }
-        // It went away while memory for a copy was sought.
+        // The page went away while memory for a copy was sought.
         Ok(match self.touch(process, address, Content::Data)? {
             Served::Mapped(size) => Served::Fault { size, work },
             Served::Fault { size, work: more } => {

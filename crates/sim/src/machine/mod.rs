@@ -112,9 +112,9 @@ pub enum Backing {
 /// Whether the policy sees which memory is accessed, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accesses {
-    /// It does, as a kernel does.
+    /// The policy sees it, as a kernel does.
     Seen,
-    /// It does not, as from outside of a process.
+    /// The policy does not see it, as from outside of a process.
     Unseen,
 }
 

@@ -104,7 +104,7 @@ impl Debloater {
                 self.passes += 1;
                 let processes = machine.processes().keys().to_vec();
                 self.pass = Some(machine.begin_pass(&processes, need));
-                // It reads an entry of the upper page tables for each range.
+                // The de-bloater reads an entry of the upper page tables for each range.
                 let mapped =
                     processes.iter().map(|key| machine.resident(*key).bytes()).sum::<Bytes>();
                 let scanned = BasePages(mapped.to_huge_pages().0);

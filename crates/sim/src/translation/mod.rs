@@ -44,7 +44,7 @@ pub struct Geometry {
 /// What a translation costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latencies {
-    /// That the first level misses and the second hits.
+    /// A miss of the first level that hits in the second.
     pub second_level_hit: Cycles,
     /// Each page-table entry read in a walk.
     pub read: ReadLatencies,

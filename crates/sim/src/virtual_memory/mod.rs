@@ -321,7 +321,7 @@ impl Processes {
         self.processes.get_mut(&key)
     }
 
-    /// Those that come from `family` by forks, and itself.
+    /// The processes that come from `family` by forks, and itself.
     pub(crate) fn family(&self, family: ProcessKey) -> impl Iterator<Item = &Process> {
         self.iter().filter(move |process| process.family == family)
     }
@@ -359,7 +359,7 @@ impl Process {
                     slot.detail().place(page, to);
                 }
             }
-            // It shares a huge frame that it maps by base pages.
+            // The process shares a huge frame that it maps by base pages.
             (PageSize::Huge | PageSize::Gigantic, Mapping::Base) if !slot.is_reserved => {
                 let pages = slot.in_place(from);
                 let detail = slot.detail();

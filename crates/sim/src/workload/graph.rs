@@ -28,7 +28,7 @@ const GUIDES: usize = 1024;
 /// How many neighbours the vertices have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Degrees {
-    /// Those of a Kronecker graph with two to the power of `scale` vertices.
+    /// The degrees of a Kronecker graph with two to the power of `scale` vertices.
     Kronecker {
         /// The logarithm of how many vertices there are.
         scale: u32,

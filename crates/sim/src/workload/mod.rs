@@ -28,25 +28,25 @@ pub struct Workload {
 /// One thing that a program does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
-    /// It maps a VMA.
+    /// The program maps a VMA.
     Map(VmaShape),
-    /// It touches pages for the first time (or again).
+    /// The program touches pages for the first time (or again).
     Populate(Populate),
-    /// It accesses what it has.
+    /// The program accesses what it has.
     Access(Access),
-    /// It does the same step over and over, on memory that may not all be there.
+    /// The program does the same step over and over, on memory that may not all be there.
     Steps(steps::Steps),
-    /// It gives pages back.
+    /// The program gives pages back.
     Discard(Discard),
-    /// It reads a file, which stays in page cache.
+    /// The program reads a file, which stays in page cache.
     ReadFile(Bytes),
-    /// It waits.
+    /// The program waits.
     Sleep(Nanos),
-    /// What it has mapped changes at given addresses: one step of a recorded program.
+    /// What the program has mapped changes at given addresses: one step of a recorded program.
     Change(Change),
-    /// It waits until so long after its start; if that has passed, not at all.
+    /// The program waits until so long after its start; if that has passed, not at all.
     WaitUntil(Nanos),
-    /// It forks, and goes on. The child has all its VMAs, by the same indices, does what this says
+    /// The program forks, and goes on. The child has all its VMAs, by the same indices, does what this says
     /// and ends, whatever its parent does meanwhile. What either writes is copied where it is
     /// populated ([`Phase::Populate`], [`Phase::Steps`], [`Phase::Change`]); [`Phase::Access`] only
     /// reads.
@@ -178,9 +178,9 @@ pub enum Spread {
 /// Which pages a stream goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// All.
+    /// All pages.
     Any,
-    /// Those that hold data.
+    /// The pages that hold data.
     Data,
 }
 

@@ -94,7 +94,7 @@ impl XsBench {
         self.vmas().into_iter().sum()
     }
 
-    /// It, as a workload; the look-ups are its last phase.
+    /// The program as a workload; the look-ups are its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
         let mut phases = mapped(self.vmas());
@@ -156,7 +156,7 @@ impl Svm {
         self.vmas().into_iter().sum()
     }
 
-    /// It, as a workload; the timed passes are its last phase.
+    /// The program as a workload; the timed passes are its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
         let mut phases = mapped(self.vmas());
@@ -222,7 +222,7 @@ impl Dedup {
         self.vmas().into_iter().sum()
     }
 
-    /// It, as a workload; all but reading the input is its last phase.
+    /// The program as a workload; all but reading the input is its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
         let mut phases = mapped(self.vmas());

@@ -10,9 +10,9 @@ use superpage_units::{BasePages, Bytes};
 /// Something that happens to the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// These pages are written.
+    /// Redis writes these pages.
     Touch(Run),
-    /// These pages are given back (`madvise`).
+    /// Redis gives these pages back (`madvise`).
     GiveBack(Run),
     /// An object was inserted or deleted.
     Request,

@@ -183,7 +183,7 @@ fn threads_of(process: &Process) -> KernelResult<Vec<Stat>> {
         let name = format!("task/{thread}/stat");
         match process.read_file(&name) {
             Ok(text) => threads.push(status::parse_stat(&text, &process.path(&name))?),
-            // It has ended.
+            // The thread has ended.
             Err(KernelError::Gone { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -96,7 +96,7 @@ impl Promoter {
         }
     }
 
-    /// Those that are not done in time are not waited for longer.
+    /// Ranges that are not done in time are not waited for longer.
     fn bound(self, size: HugePages) -> Duration {
         match self {
             Self::Kernel(Khugepaged::Default) if size < LEAST_HEAP => BOUND_OF_TRIAL,

@@ -103,7 +103,7 @@ impl Policy {
         }
     }
 
-    /// Those that do not make huge pages of all memory find the machine as distributions have it.
+    /// Policies that do not make huge pages of all memory find the machine as distributions have it.
     const fn enabled(self) -> Enabled {
         match self {
             Self::BasePages => Enabled::Never,

@@ -258,7 +258,7 @@ impl Khugepaged {
         };
         let knobs = Thp::under(Path::new("/sys"));
         knobs.set(bench.settings(), thp::PAGES_TO_SCAN, pages)?;
-        // This one also wakes it.
+        // Writing to this file also wakes khugepaged.
         knobs.set(bench.settings(), thp::SCAN_SLEEP, sleep)?;
         Ok(())
     }
@@ -278,7 +278,7 @@ pub(super) fn khugepaged_pid() -> Result<Pid> {
 pub(super) fn called(commands: &[&str]) -> Result<Vec<Pid>> {
     let mut pids = process::list(Path::new("/proc"))?;
     pids.retain(|pid| {
-        // It may have ended.
+        // The process may have ended.
         let command = Process::open(*pid).and_then(|process| status::comm(&process));
         command.is_ok_and(|command| commands.iter().any(|name| name.as_bytes() == command))
     });

@@ -14,8 +14,8 @@ use super::support_graph_rows::mean;
 use super::support_graph_runs::{self, LINUX, Memory};
 use super::support_parallel::{self, Known};
 use super::{
-    COLUMNS, Constants, Error, Experiment, Given, On, Progress, Quantity, Report, Rests, Result,
-    Setting, Table,
+    COLUMNS, Constants, EXPOSED, Error, Experiment, Given, On, Progress, Quantity, Report, Rests,
+    Result, Setting, Table,
 };
 use superpage_sim::machine::{Backing, Content};
 use superpage_sim::workload::graph::Vertices;
@@ -131,7 +131,7 @@ fn steps(program: Program, constants: &Constants) -> Steps {
     Steps {
         count: (visited * constants.get(&VISITED_PART)) as u64,
         cycles: constants.get(&CYCLES_PER_EDGE) * degree,
-        exposed: 1.0,
+        exposed: EXPOSED,
         touches: touches.collect(),
     }
 }

@@ -116,6 +116,9 @@ pub const ALL: &[&Experiment] = &[
     &sensitivity::EXPERIMENT,
 ];
 
+/// The share of translation cycles that a processor cannot hide: the model's, in which programs wait for all of translation.
+const EXPOSED: f64 = 1.0; // not a Constant: the model's own
+
 /// What to take from each row for the table on the screen.
 const COLUMNS: &[(&str, &str)] = &[
     ("case", "case"),

@@ -4,7 +4,7 @@
 //! RandomAccess (section 3.1 and Figure 4: halves of 80 % and 20 %); for BTree and Memcached Figure 4
 //! shows three kinds of ranges, nearly all bloat, about half, none.
 
-use super::{Cell, Constant, Constants, Error, Rests, Result, Setting, support_hardware};
+use super::{Cell, Constant, Constants, EXPOSED, Error, Rests, Result, Setting, support_hardware};
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::list::Entry;
 use superpage_policy::promotion::list;
@@ -167,7 +167,7 @@ impl Kind {
             }],
             count: constants.get(&ACCESSES),
             cycles: constants.get(&CYCLES),
-            exposed: 1.0,
+            exposed: EXPOSED,
             counting: Counting::Sampled,
         };
         phases.extend(std::iter::repeat_n(Phase::Access(access), runs));

@@ -36,7 +36,7 @@ use super::support_graph_constants::{
     SSSP_SD1_ARC, SSSP_TWITTER, SSSP_WIKIPEDIA, THREADS, TWITTER_EDGES, TWITTER_VERTICES,
     VERTEX_ACCESSES, WARM_UPS, WIKIPEDIA_EDGES, WIKIPEDIA_VERTICES, WORKLIST_ACCESSES,
 };
-use super::{Constant, Constants};
+use super::{Constant, Constants, EXPOSED};
 use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
     Access, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape, Workload,
@@ -245,7 +245,7 @@ impl Program {
         self.arrays(constants).iter().position(|(each, _)| *each == array)
     }
 
-    /// It as a workload. The last phase is the one that is timed.
+    /// The program as a workload. The last phase is the one that is timed.
     pub(super) fn workload(self, setup: Setup, constants: &Constants) -> Workload {
         let arrays = self.arrays(constants);
         let map = |(array, size): &(Array, Bytes)| {
@@ -271,7 +271,7 @@ impl Program {
             streams,
             count: edges as f64 * self.kernel.passes(constants) * per_edge,
             cycles: constants.get(&CYCLES_PER_EDGE) / per_edge,
-            exposed: 1.0,
+            exposed: EXPOSED,
             counting: Counting::Sampled,
         };
         let warm_up = Access { count: 1.0, ..timed.clone() };

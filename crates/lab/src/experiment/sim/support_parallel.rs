@@ -168,7 +168,7 @@ mod tests {
         };
         let ended = each(&cases, &run, &|case| case.to_string(), &mut |_| Ok(()));
         assert!(matches!(ended, Err(Error::Interrupted)));
-        // Those that were under way, and what they had begun before anybody heard of it.
+        // Cases that were under way, and what they had begun before anybody heard of it.
         let made = made.into_inner();
         assert!((1..cases.len() / 2).contains(&made), "{made} of {} were made", cases.len());
     }

@@ -6,7 +6,7 @@
 
 use super::support_hardware;
 use super::support_parallel::{Known, Outcome};
-use super::{Cell, Constant, Constants, Error, Given, Rests, Result, Setting};
+use super::{Cell, Constant, Constants, EXPOSED, Error, Given, Rests, Result, Setting};
 use std::collections::VecDeque;
 use superpage_policy::promotion::list;
 use superpage_sim::machine::{Backing, Machine, OutOfMemory, Setup};
@@ -213,7 +213,7 @@ fn access(count: f64, cycles: f64, sequential: f64) -> Phase {
         ],
         count,
         cycles,
-        exposed: 1.0,
+        exposed: EXPOSED,
         counting: Counting::Sampled,
     })
 }

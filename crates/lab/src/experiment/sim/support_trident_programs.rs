@@ -8,7 +8,7 @@
 //! base pages untouched, as many as the difference between Tables 2 and 3.
 
 use super::support_trident_constants as numbers;
-use super::{Constant, Constants};
+use super::{Constant, Constants, EXPOSED};
 use superpage_sim::units::Hertz;
 use superpage_sim::workload::{
     Access, Counting, Order, Part, Pattern, Phase, Populate, Spread, Stream, Target, VmaShape,
@@ -218,7 +218,7 @@ impl Program {
         })
     }
 
-    /// It as a workload on a processor of this frequency.
+    /// The program as a workload on a processor of this frequency.
     pub(super) fn workload(
         self,
         pages: Backed,
@@ -246,7 +246,7 @@ impl Program {
             streams: self.streams(&memory, constants),
             count: seconds * frequency.0 as f64 * f64::from(threads) / cycles,
             cycles,
-            exposed: 1.0,
+            exposed: EXPOSED,
             counting: Counting::Sampled,
         }));
         Workload { name: self.name().to_owned(), threads, phases }

@@ -9,8 +9,8 @@ use super::support_hardware;
 use super::support_trident_programs::{Backed, Program};
 use super::support_trident_translation::{self, Accesses, WARM_UP};
 use super::{
-    COLUMNS, Constant, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result,
-    Setting, Table, gib,
+    COLUMNS, Constant, Constants, EXPOSED, Experiment, On, Progress, Quantity, Report, Rests,
+    Result, Setting, Table, gib,
 };
 use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
@@ -230,7 +230,7 @@ fn graph500(constants: &Constants) -> Workload {
         streams: streams.collect(),
         count: 1.0,
         cycles: 1.0,
-        exposed: 1.0,
+        exposed: EXPOSED,
         counting: Counting::Sampled,
     };
     let mut phases: Vec<Phase> =
@@ -337,7 +337,7 @@ mod tests {
                     }],
                     count: 1.0,
                     cycles: 1.0,
-                    exposed: 1.0,
+                    exposed: EXPOSED,
                     counting: Counting::Sampled,
                 }),
             ],

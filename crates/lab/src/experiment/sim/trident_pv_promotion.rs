@@ -100,7 +100,7 @@ fn promotion(policy: &str, seed: u64, hardware: &Hardware, constants: &Constants
     let start = VirtAddr(GIGANTIC_PAGE_BYTES);
     let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Up, Advice::None);
     machine.map(process, Vma { start, end: start, kind, growth, advice });
-    // It grows by 2 MiB at a time, so no fault finds room for 1 GiB.
+    // The VMA grows by 2 MiB at a time, so no fault finds room for 1 GiB.
     for range in Page::containing(start, PageSize::Gigantic).ranges() {
         machine.resize(process, start, range.end());
         machine.touch(process, range.start(), Content::Data)?;
