@@ -11,7 +11,8 @@ use superpage_manager::record::RecordError;
 /// The exit codes, as `--help` and the man page show them.
 pub(crate) const TABLE: &str = "Exit codes:
   0  done
-  1  failed: a process is not there or exited, the kernel refused something, there is no
+  1  failed: a process is not there or exited, the kernel refused something, a file could not
+     be read or written, pages are not as their rows say (`superpage lab report`), there is no
      history because no daemon ever ran, or the daemon gave up after a mistake of its own
      (its promoter ended four times within ten minutes, or its main thread panicked)
   2  usage: an argument or the configuration makes no sense; nothing was changed

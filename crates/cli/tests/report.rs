@@ -54,3 +54,39 @@ fn a_page_that_was_changed_by_hand_is_named_with_its_line() {
     let (is_done, said) = report(docs.path(), &["--check"]);
     assert!(!is_done && said.contains("emd.md:2: not as the rows say"), "{said}");
 }
+
+#[test]
+fn a_page_that_no_report_makes_is_named() {
+    let docs = tempfile::TempDir::new().unwrap();
+    assert!(report(docs.path(), &[]).0);
+    std::fs::write(docs.path().join("other.md"), "").unwrap();
+    assert!(report(docs.path(), &["--check"]).0);
+    std::fs::write(docs.path().join("results/old.md"), "").unwrap();
+    let (is_done, said) = report(docs.path(), &["--check"]);
+    assert!(!is_done && said.contains("results/old.md: the report has no such page"), "{said}");
+}
+
+/// Each constant that may be changed and is read by an experiment was changed in it, so that each number has its range.
+#[test]
+fn sensitivity_was_run_for_each_simulated_experiment() {
+    let heads = std::fs::read_dir(root().join("results/rows")).unwrap().filter_map(|entry| {
+        let text = std::fs::read_to_string(entry.unwrap().path()).ok()?;
+        serde_json::from_str::<serde_json::Value>(text.lines().next()?).ok()
+    });
+    let heads: Vec<_> = heads.filter(|head| head["machine"] == "sim").collect();
+    let ran: Vec<&str> = heads
+        .iter()
+        .filter_map(|head| head["command"].as_str()?.split_once("sensitivity --on sim --only "))
+        .flat_map(|(_, names)| names.split(','))
+        .collect();
+    let is_open = |one: &serde_json::Value| one["origin"] != "paper" && one["value"] != "";
+    let open = heads.iter().filter(|head| head["experiment"] != "sensitivity").filter(|head| {
+        head["constants"].as_array().is_some_and(|constants| constants.iter().any(is_open))
+    });
+    let mut count = 0;
+    for name in open.filter_map(|head| head["experiment"].as_str()) {
+        assert!(ran.contains(&name), "no sensitivity of {name}");
+        count += 1;
+    }
+    assert!(count > 20, "{count}");
+}

@@ -75,12 +75,19 @@ pub(super) fn command(experiment: &Experiment, arguments: &LabRun) -> String {
     command
 }
 
-/// The name of the file: runs of other parts or sizes do not overwrite each other.
+/// The name of the file: runs of other parts or sizes, with other shares of memory or another seed do not overwrite each other.
 fn stem(experiment: &Experiment, arguments: &LabRun) -> String {
-    let size = arguments.size.filter(|_| experiment.on == On::Live);
-    let size = size.map(|size| size.0.to_string());
-    let parts = [experiment.name, experiment.on.name()].map(str::to_owned).into_iter();
-    parts.chain(arguments.only.clone()).chain(size).collect::<Vec<_>>().join("-")
+    let mut parts = vec![experiment.name.to_owned(), experiment.on.name().to_owned()];
+    parts.extend(arguments.only.iter().cloned());
+    match experiment.on {
+        On::Sim if arguments.seed == 1 => {}
+        On::Sim => parts.push(format!("seed-{}", arguments.seed)),
+        On::Live => {
+            parts.extend(arguments.size.map(|size| size.0.to_string()));
+            parts.extend(arguments.memory.iter().map(|share| format!("memory-{}", share.get())));
+        }
+    }
+    parts.join("-")
 }
 
 /// The day, in UTC.
