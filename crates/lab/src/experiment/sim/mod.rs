@@ -17,6 +17,7 @@ mod graph_fig9;
 mod graph_orders;
 mod graph_oversubscribed;
 mod quicksilver_fig2;
+mod quicksilver_sparse;
 mod quicksilver_table2;
 mod quicksilver_table3;
 mod quicksilver_table4;
@@ -78,6 +79,7 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig10::EXPERIMENT,
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
+    &quicksilver_sparse::EXPERIMENT,
     &quicksilver_table2::EXPERIMENT,
     &quicksilver_fig2::EXPERIMENT,
     &quicksilver_table3::EXPERIMENT,

@@ -444,7 +444,7 @@ static UNDER_WAY: Constant<usize> = Constant::paper(
     8 * 10 * 16,
     "Benchmark/redis/cold_bench.sh: 8 threads of 10 clients with 16 requests each",
 );
-static LAG: Constant<Nanos> = Constant::assumed(
+pub(super) static LAG: Constant<Nanos> = Constant::assumed(
     "quicksilver.background-lag",
     Nanos(1_000_000),
     "how far the background may lag behind Redis: a step of the simulation",
