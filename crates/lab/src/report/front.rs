@@ -87,7 +87,7 @@ pub(super) fn measured<'a>(
 }
 
 /// Units that stand behind a number at once.
-const UNITS: [&str; 5] = ["%", "GiB", "GB/s", "ms", "s"];
+const UNITS: [&str; 6] = ["%", "GiB", "GB", "GB/s", "ms", "s"];
 
 /// A number with its unit, a letter for its basis, words, and in brackets the paper's number.
 fn say(number: &Number, pair: Pair) -> String {
