@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const CASES: [(Frag, &[&str]); 3] = [
-    (Frag::Zero, &["linux-4k", "linux", "quicksilver-sync-1"]),
+    (Frag::Zero, &["linux-4k", "linux", "ingens", "hawkeye", "quicksilver-sync-1"]),
     (Frag::Half, &["linux-4k", "linux", "quicksilver-sync-1"]),
     (Frag::Full, &["linux-4k", "linux", "freebsd", "ingens", "hawkeye", "quicksilver-sync-1"]),
 ];
