@@ -111,7 +111,31 @@ fn host() -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::refusal;
+    use super::{refusal, stem};
+    use crate::args::LabRun;
+    use clap::Parser;
+    use superpage_lab::experiment::{On, find};
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        run: LabRun,
+    }
+
+    #[test]
+    fn a_run_with_other_numbers_takes_the_place_of_none() {
+        let of = |name: &str, on: On, words: &str| {
+            let experiment = find(name, Some(on)).expect("it is there");
+            let words = ["lab", name].into_iter().chain(words.split_whitespace());
+            stem(experiment, &Arguments::parse_from(words).run)
+        };
+        assert_eq!(of("emd-table1", On::Sim, ""), "emd-table1-sim");
+        assert_eq!(of("emd-table1", On::Sim, "--seed 2"), "emd-table1-sim-seed-2");
+        assert_eq!(of("emd-table1", On::Live, "--seed 2"), "emd-table1-live");
+        let swapping = of("xheap-fig4", On::Live, "--size 1G --memory 75,80");
+        assert_eq!(swapping, "xheap-fig4-live-1073741824-memory-0.75-memory-0.8");
+        assert_eq!(of("pareto", On::Live, "--only redis"), "pareto-live-redis");
+    }
 
     #[test]
     fn only_a_build_of_committed_sources_is_kept() {
