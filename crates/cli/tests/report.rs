@@ -56,6 +56,17 @@ fn a_page_that_was_changed_by_hand_is_named_with_its_line() {
 }
 
 #[test]
+fn where_there_are_no_results_the_message_says_what_to_do() {
+    let nowhere = tempfile::TempDir::new().unwrap();
+    let program = Command::new(env!("CARGO_BIN_EXE_superpage"))
+        .args(["lab", "report"])
+        .current_dir(nowhere.path())
+        .assert();
+    let said = program.code(2).get_output().stderr.clone();
+    assert!(String::from_utf8(said).unwrap().contains("results is not a directory; run this in"));
+}
+
+#[test]
 fn a_page_that_no_report_makes_is_named() {
     let docs = tempfile::TempDir::new().unwrap();
     assert!(report(docs.path(), &[]).0);

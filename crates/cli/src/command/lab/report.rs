@@ -11,6 +11,12 @@ use superpage_lab::report::{self, Files, Places};
 /// Makes the report, or says where it is not as its rows say.
 pub(super) fn run(arguments: &LabReport) -> Outcome {
     let LabReport { results, docs, check } = arguments;
+    if !results.is_dir() {
+        return Err(Failure::Usage(format!(
+            "{} is not a directory; run this in the repository, or name its directory of results with --results",
+            results.display()
+        )));
+    }
     let files = report::make(&Places { results, docs }).map_err(anyhow::Error::from)?;
     if *check { compare(&files, docs) } else { write(&files, docs) }
 }
