@@ -229,7 +229,7 @@ fn faults_wait_for_promotions_of_their_own_process() {
     assert!(((waited - alone) / busy - 1.0).abs() < 0.05, "{waited} {alone} {busy}");
 }
 
-/// The same for a program that is driven from outside, but not while it rests.
+/// A program that is driven from outside waits for promotions of its process too, but not while it rests.
 #[test]
 fn a_driven_program_waits_for_its_promotions_unless_it_rests() {
     let (start, end) = (VirtAddr(1 << 35), VirtAddr(1 << 35).offset(Bytes::from_mib(32)));

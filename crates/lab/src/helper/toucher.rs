@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_micros(100);
 pub(crate) enum Threshold {
     /// The touch of so many of its base pages.
     Touches(u64),
-    /// One base page where huge pages were asked for (MADV_HUGEPAGE): what is enough for
+    /// The touch of one base page where huge pages were asked for (MADV_HUGEPAGE), which is enough for
     /// khugepaged.
     Advice,
 }

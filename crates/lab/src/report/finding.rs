@@ -437,7 +437,7 @@ mod tests {
         // The number is within a tenth of the paper's, but less than half of the effect.
         assert_eq!(judged(effect, vec![row("a", "L", 1.03, 1.1)]), Verdict::Size);
         assert_eq!(judged(effect, vec![row("a", "L", 0.99, 1.1)]), Verdict::Not);
-        // What is within 2 % of no effect has no direction, and so has little of a large effect.
+        // A number within 2 % of no effect has no direction, nor has one with little of a large effect.
         assert_eq!(judged(effect, vec![row("a", "L", 1.005, 1.1)]), Verdict::Not);
         assert_eq!(judged(effect, vec![row("a", "L", 1.05, 4.3)]), Verdict::Not);
         let share = effect.replace("1.0", "0");

@@ -110,7 +110,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// What process `pid` has resident, from its `smaps_rollup`.
+    /// The resident memory of process `pid`, from its `smaps_rollup`.
     ///
     /// # Errors
     /// [`Error::Memory`] if it cannot be read.

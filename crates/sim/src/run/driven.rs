@@ -42,13 +42,13 @@ impl Driven {
         self.key
     }
 
-    /// What its clock shows.
+    /// The time on the program's clock.
     #[must_use]
     pub fn clock(&self) -> Time {
         self.clock
     }
 
-    /// The time since it began.
+    /// The time since the program began.
     #[must_use]
     pub fn elapsed(&self) -> Nanos {
         self.clock.since(self.began)
@@ -87,7 +87,7 @@ impl Driven {
         }
     }
 
-    /// Does nothing for so long. Nobody waits for its memory meanwhile.
+    /// Does nothing for so long, in which it waits for no lock.
     pub fn rest(&mut self, time: Nanos) {
         self.clock += time;
         self.run.catch_up(self.clock);

@@ -82,12 +82,12 @@ struct System {
     rest: Option<Time>,
     /// How much longer everything takes than with a CPU for each thread.
     stretch: f64,
-    /// For how long the memory of each process that is driven from outside was held locked, since somebody asked last.
+    /// The time for which the memory of each process that is no [`Program`] was held locked, since somebody asked last.
     locked: BTreeMap<ProcessKey, Nanos>,
 }
 
 impl System {
-    /// For how long this process's memory was held locked since the last time.
+    /// Takes the time for which this process's memory was held locked since the last call.
     fn take_wait(&mut self, key: ProcessKey) -> Nanos {
         self.locked.remove(&key).unwrap_or_default()
     }

@@ -42,7 +42,7 @@ pub enum Phase {
     ReadFile(Bytes),
     /// The program waits.
     Sleep(Nanos),
-    /// What the program has mapped changes at given addresses: one step of a recorded program.
+    /// The mappings of the program change at given addresses: one step of a recorded program.
     Change(Change),
     /// The program waits until so long after its start; if that has passed, not at all.
     WaitUntil(Nanos),

@@ -36,7 +36,7 @@ const LEAST_CHANGE: f64 = 0.01; // not a Constant: what rows are left out
 
 /// A constant by its place in a list, and how it is changed.
 type Changed = (usize, Factor);
-/// What an experiment has with a changed constant, or why it does not run so.
+/// The report of an experiment with a changed constant, or why it does not run so.
 type Outcome = std::result::Result<Report, String>;
 
 /// A number of an experiment, and the same number with one constant changed. `half` and `double` are `None` where the experiment does
@@ -109,7 +109,7 @@ fn look_at(
     Ok(())
 }
 
-/// What an experiment has with each constant at half and at twice its value.
+/// The outcomes of an experiment with each constant at half and at twice its value.
 ///
 /// # Errors
 /// Any other than that the simulated machine cannot do it with such a value, or that its rows are the same then.
@@ -130,7 +130,7 @@ fn changed(
         let setting = Setting { scaled, ..setting.clone() };
         let outcome = match of.run.run(of.name, &setting, &mut |_| Ok(())) {
             Ok(report) => Ok(report),
-            // A case's name may have a number in it, so that two cases become one.
+            // The name of a case may have a number in it, so that two cases become one.
             Err(Error::Simulation(why) | Error::Row(why)) => Err(why),
             Err(error) => return Err(error),
         };
