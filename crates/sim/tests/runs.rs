@@ -13,8 +13,7 @@ use superpage_sim::profile::Profile;
 use superpage_sim::run::{Driven, Hardware, Run};
 use superpage_sim::workload::{Access, Counting, Order, Part, Phase, Populate, VmaShape, Workload};
 use superpage_units::{
-    Advice, BasePages, Bytes, Growth, HugePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey,
-    Share, VirtAddr, Vma, VmaKind,
+    BasePages, Bytes, HugePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey, Share, VirtAddr,
 };
 
 /// Base pages on faults; in the background every range of one process becomes a huge page.
@@ -232,15 +231,14 @@ fn faults_wait_for_promotions_of_their_own_process() {
 /// A program that is driven from outside waits for promotions of its process too, but not while it rests.
 #[test]
 fn a_driven_program_waits_for_its_promotions_unless_it_rests() {
-    let (start, end) = (VirtAddr(1 << 35), VirtAddr(1 << 35).offset(Bytes::from_mib(32)));
-    let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
-    let heap = Vma { start, end, kind, growth, advice };
-    let key = Driven::new(on("linux-4k"), heap, Nanos(1_000)).key();
+    let (start, size, lag) = (VirtAddr(1 << 35), Bytes::from_mib(32), Nanos(1_000));
+    let key = Driven::new(on("linux-4k"), start, size, lag).key();
     let of = |process: ProcessKey, rest: Option<Nanos>| {
         let mut run = on("linux-4k");
+        let end = start.offset(size);
         run.machine_mut().change_policy(Box::new(Eager { process, end, zeroes: false }));
-        let mut driven = Driven::new(run, heap, Nanos(1_000));
-        for page in 0..Bytes::from_mib(32).to_base_pages().0 {
+        let mut driven = Driven::new(run, start, size, lag);
+        for page in 0..size.to_base_pages().0 {
             driven.write(start.offset(BasePages(page).bytes())).expect("there is room");
         }
         if let Some(time) = rest {

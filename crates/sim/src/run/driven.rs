@@ -4,7 +4,7 @@
 use super::{Result, Run};
 use crate::machine::{Content, Served};
 use superpage_policy::promotion::View;
-use superpage_units::{Nanos, ProcessKey, Time, VirtAddr, Vma};
+use superpage_units::{Advice, Bytes, Growth, Nanos, ProcessKey, Time, VirtAddr, Vma, VmaKind};
 
 /// A run with one program that is driven from outside. The program takes fault after fault, so that it waits for whoever
 /// holds its memory locked, but for when it rests.
@@ -20,12 +20,13 @@ pub struct Driven {
 }
 
 impl Driven {
-    /// A program with one VMA, which has done nothing yet.
+    /// A program that has one VMA of anonymous memory and has done nothing yet.
     #[must_use]
-    pub fn new(mut run: Run, vma: Vma, lag: Nanos) -> Self {
+    pub fn new(mut run: Run, start: VirtAddr, size: Bytes, lag: Nanos) -> Self {
         let machine = run.machine_mut();
         let key = machine.spawn();
-        machine.map(key, vma);
+        let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
+        machine.map(key, Vma { start, end: start.offset(size), kind, growth, advice });
         let clock = machine.now();
         Self { run, key, clock, began: clock, caught_up: clock, lag }
     }

@@ -6,7 +6,7 @@ use super::{
     Table,
 };
 use superpage_sim::run::Driven;
-use superpage_units::{Advice, Bytes, Growth, HUGE_PAGE_BYTES, VirtAddr, Vma, VmaKind};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, VirtAddr};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-sparse",
@@ -68,14 +68,7 @@ fn paper(policy: &str) -> Option<(f64, f64)> {
 fn touch(policy: &str, setting: &Setting, constants: &Constants) -> Result<(f64, Bytes)> {
     let run = machine(policy, Frag::Zero, setting, constants)?;
     let (size, stride) = (constants.get(&SIZE), constants.get(&STRIDE));
-    let memory = Vma {
-        start: START,
-        end: START.offset(size),
-        kind: VmaKind::Anonymous,
-        growth: Growth::Fixed,
-        advice: Advice::None,
-    };
-    let mut program = Driven::new(run, memory, constants.get(&LAG));
+    let mut program = Driven::new(run, START, size, constants.get(&LAG));
     for at in 0..size.0 / stride.0 {
         program.write(START.offset(Bytes(at * stride.0)))?;
         program.catch_up();

@@ -18,10 +18,7 @@ use superpage_sim::workload::{
     Access, Counting, Discard, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape,
     Workload,
 };
-use superpage_units::{
-    Advice, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, HugePages, Nanos, Share, Time, VirtAddr,
-    Vma, VmaKind,
-};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Share, Time, VirtAddr};
 
 static MEMORY: Constant<Bytes> = Constant::chosen(
     "quicksilver.memory",
@@ -470,15 +467,9 @@ impl Server {
 
     /// An empty one.
     pub(super) fn new(run: Run, own: (Nanos, Nanos), constants: &Constants) -> Self {
-        let heap = Vma {
-            start: Self::HEAP,
-            end: Self::HEAP.offset(constants.get(&HEAP_SIZE)),
-            kind: VmaKind::Anonymous,
-            growth: Growth::Fixed,
-            advice: Advice::None,
-        };
+        let (size, lag) = (constants.get(&HEAP_SIZE), constants.get(&LAG));
         Self {
-            program: Driven::new(run, heap, constants.get(&LAG)),
+            program: Driven::new(run, Self::HEAP, size, lag),
             own,
             arrived: VecDeque::new(),
             served: 0,
