@@ -327,6 +327,17 @@ pub(crate) fn open(path: &CStr, flags: i32) -> Result<Descriptor> {
     Ok(Descriptor(int(opened)))
 }
 
+/// Fills this with random bytes.
+///
+/// # Errors
+/// EIO where the kernel has fewer, and what it says.
+pub(crate) fn random(into: &mut [u8]) -> Result<()> {
+    let (room, length) = (into.as_mut_ptr(), into.len());
+    // SAFETY: the kernel writes no more than there is room for.
+    let got = unsafe { syscall!(Sysno::getrandom, room, length, 0) }?;
+    if got == length { Ok(()) } else { Err(Errno::EIO) }
+}
+
 /// Reads once.
 pub(crate) fn read(descriptor: &Descriptor, into: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes no more than there is room for.

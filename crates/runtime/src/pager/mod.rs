@@ -61,7 +61,6 @@ use rounds::Rounds;
 use superpage_launch::{Counters, Heap, SPARE};
 use superpage_units::{Bytes, Nanos};
 use table::{Range, Table};
-use xxhash_rust::xxh3::xxh3_128;
 
 /// The base pages of a range.
 const PER_RANGE: usize = HUGE / PAGE;
@@ -158,7 +157,9 @@ impl Pager {
         let blank = Span { start: *staging.first().ok_or(Errno::ENOMEM)?, length: HUGE };
         // SAFETY: a range's worth of memory that was just mapped, and holds zeroes.
         let zeroes = unsafe { core::slice::from_raw_parts(blank.start as *const u8, HUGE) };
-        let zeroes = xxh3_128(zeroes);
+        // SAFETY: zero bytes are atomic integers.
+        let hashes = Hashes::new(unsafe { zeroed(count * PER_RANGE) }?)?;
+        let zeroes = hashes.of(zeroes);
         // SAFETY: what was read there were pages of zeroes, and nothing may be there.
         unsafe { sys::madvise(blank, libc::MADV_DONTNEED) }?;
         // SAFETY: zero bytes are ranges that never held anything.
@@ -166,8 +167,6 @@ impl Pager {
         let family = Family::new(Bytes(config.size.0 + SPARE.0))?;
         family.begin(&file)?;
         let rounds = Rounds::new(integers(count * PER_RANGE)?);
-        // SAFETY: zero bytes are atomic integers.
-        let hashes = Hashes::new(unsafe { zeroed(count * PER_RANGE) }?);
         Ok(Self {
             heap: span,
             uffd,
@@ -291,7 +290,7 @@ impl Pager {
     fn hash(&self, place: u32) -> u128 {
         let Span { start, length } = self.place(place);
         // SAFETY: the page is in the pool, where nobody but who has taken it over touches it.
-        xxh3_128(unsafe { core::slice::from_raw_parts(start as *const u8, length) })
+        self.hashes.of(unsafe { core::slice::from_raw_parts(start as *const u8, length) })
     }
 
     /// The page of the file that holds a page of the heap.
