@@ -37,8 +37,22 @@ extern "C" fn watch_forks() {
     unsafe { superpage_watch_forks(before, after) };
 }
 
+/// The thread that forks, as long as it does.
+static FORKER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the thread that forks has ended meanwhile: the kernel may end one alone (seccomp).
+fn forker_has_ended() -> bool {
+    let forker = FORKER.load(Relaxed);
+    // SAFETY: it only asks.
+    let asked = unsafe { libc::syscall(libc::SYS_sched_getscheduler, forker) };
+    // SAFETY: errno is the calling thread's.
+    forker != 0 && asked == -1 && unsafe { *libc::__errno_location() } == libc::ESRCH
+}
+
 /// The handler before a fork: it waits until no lock is held.
 extern "C" fn before() {
+    // SAFETY: it takes nothing.
+    FORKER.store(unsafe { libc::gettid() }.cast_unsigned(), Relaxed);
     if HELD.compare_exchange(0, FORKING, Acquire, Relaxed).is_ok() {
         return;
     }
@@ -53,6 +67,7 @@ extern "C" fn before() {
 
 /// After a fork, in the parent and in the child.
 extern "C" fn after() {
+    FORKER.store(0, Relaxed);
     let _ = HELD.compare_exchange(FORKING, 0, Release, Relaxed);
 }
 
@@ -67,10 +82,17 @@ fn give_way() {
 /// As of pthread_mutex_lock.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
+    let mut begun = None;
     loop {
         let held = HELD.load(Relaxed);
         if held != FORKING && HELD.compare_exchange(held, held + 1, Acquire, Relaxed).is_ok() {
             break;
+        }
+        if held == FORKING
+            && begun.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+            && forker_has_ended()
+        {
+            after();
         }
         give_way();
     }

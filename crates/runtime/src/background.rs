@@ -5,6 +5,7 @@ use crate::bloat::Hand;
 use crate::machine::Stepped;
 use crate::survey::Survey;
 use crate::sys;
+use crate::thread;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Nanos;
 
@@ -14,11 +15,11 @@ const REST: u64 = 9;
 /// The thread looks at the kernel's pool again after this time even without news. Chosen, not measured.
 const LOOK: Nanos = Nanos(1_000_000_000);
 
-/// Works for ever.
+/// Works as long as the service thread runs.
 pub(crate) fn run(areas: &Areas) {
     let mut survey = Survey::default();
     let mut hand = Hand::default();
-    loop {
+    while !thread::service_has_ended() {
         let begun = sys::now();
         let news = areas.news.load(Relaxed);
         hand.reclaim(areas);

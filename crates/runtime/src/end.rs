@@ -2,8 +2,10 @@
 //!
 //! A process lives while any thread does, and the library's own would keep it alive for ever.
 
+use crate::areas;
 use crate::sys;
 use crate::thread;
+use core::sync::atomic::Ordering::Relaxed;
 
 pub(crate) const STAT: &core::ffi::CStr = c"/proc/self/stat";
 
@@ -16,8 +18,17 @@ pub(crate) fn with_the_program() {
     }
 }
 
+/// Ends the program, which waits for a thread that the kernel has ended alone (seccomp): what that has begun, nobody ends.
+pub(crate) fn for_lack_of_a_thread() -> ! {
+    // The library's threads have no standard error; `superpage run` says it.
+    if let Some(areas) = areas::shared() {
+        areas.counters.lost_thread.store(1, Relaxed);
+    }
+    sys::end_process(1);
+}
+
 /// The exit code of the program's first thread; nothing if that has not ended.
-fn exit_code() -> Option<i32> {
+pub(crate) fn exit_code() -> Option<i32> {
     let mut text = [0; 1024];
     let file = sys::open(STAT, libc::O_RDONLY).ok()?;
     let length = sys::read(&file, &mut text).ok()?;

@@ -7,16 +7,18 @@
 use crate::areas::Areas;
 use crate::slot::State;
 use crate::sys::{self, PAGE, Span};
+use crate::thread;
 use crate::uffd::{Fault, FaultReader, Kind, Userfaultfd};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::Counters;
 use superpage_units::Nanos;
 
-/// Serves faults for ever, or until the userfaultfd fails; the kernel does from then on.
-pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) -> ! {
+/// Serves faults for ever, or until the userfaultfd fails or one of the library's threads has ended; the kernel does from then
+/// on.
+pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) {
     let reader = FaultReader::new(uffd);
-    while !uffd.has_failed() {
+    while !uffd.has_failed() && !thread::one_has_ended() {
         if let Some(fault) = reader.next() {
             serve(areas, uffd, fault);
         }
@@ -28,9 +30,10 @@ pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) -> ! {
     }
     areas.give_up_faults(uffd);
     // The end of the program is known by the number of threads that are left (`end`).
+    // Without the service thread nobody looks, and the kernel ends the process once the others are gone.
     let nobody = AtomicU32::new(0);
-    loop {
-        sys::futex_wait(&nobody, 0);
+    while !thread::service_has_ended() {
+        sys::futex_wait_for(&nobody, 0, sys::LOOK);
     }
 }
 

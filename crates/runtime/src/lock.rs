@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "hands out what the lock protects")]
 
 use crate::sys::{self, SignalMask};
+use crate::{end, thread};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::AtomicU32;
@@ -25,12 +26,16 @@ impl RawLock {
         Self(AtomicU32::new(FREE))
     }
 
-    pub(crate) fn take(&self) {
-        if self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
+    /// Takes it. Who waits asks from time to time whether the holder `has_ended`: the kernel may end one thread alone (seccomp).
+    pub(crate) fn take(&self, mut has_ended: impl FnMut() -> bool) {
+        if self.try_take() {
             return;
         }
         while self.0.swap(WAITED_FOR, Acquire) != FREE {
-            sys::futex_wait(&self.0, WAITED_FOR);
+            sys::futex_wait_for(&self.0, WAITED_FOR, sys::LOOK);
+            if self.0.load(Relaxed) != FREE && has_ended() {
+                end::for_lack_of_a_thread();
+            }
         }
     }
 
@@ -64,7 +69,7 @@ impl<T> OwnLock<T> {
 
     /// Works on the value, which nobody else does meanwhile.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        self.raw.take();
+        self.raw.take(thread::lost_one());
         // SAFETY: the lock is held.
         let done = work(unsafe { &mut *self.value.get() });
         self.raw.give_back();
@@ -100,6 +105,8 @@ impl Drop for SignalsBlocked {
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     raw: RawLock,
+    /// The thread that holds it, once it has said so.
+    holder: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -108,19 +115,27 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { raw: RawLock::new(), value: UnsafeCell::new(value) }
+        Self { raw: RawLock::new(), holder: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     pub(crate) fn take(&self) -> Guard<'_, T> {
         let signals = SignalsBlocked::now();
-        self.raw.take();
+        self.raw.take(|| match self.holder.load(Relaxed) {
+            0 => false,
+            holder => thread::has_ended(holder),
+        });
+        self.holder.store(sys::thread(), Relaxed);
         Guard { lock: self, _signals: signals }
     }
 
     /// The value, if nobody has it.
     pub(crate) fn try_take(&self) -> Option<Guard<'_, T>> {
         let signals = SignalsBlocked::now();
-        self.raw.try_take().then(|| Guard { lock: self, _signals: signals })
+        let is_taken = self.raw.try_take();
+        is_taken.then(|| {
+            self.holder.store(sys::thread(), Relaxed);
+            Guard { lock: self, _signals: signals }
+        })
     }
 
     /// Leaves the lock held, past the end of `guard`: until [`Lock::give_back_held`].
@@ -132,11 +147,13 @@ impl<T> Lock<T> {
 
     /// Gives the lock back for a thread of the parent that held it at a fork.
     pub(crate) fn forget_holder(&self) {
+        self.holder.store(0, Relaxed);
         self.raw.give_back();
     }
 
     /// Gives a lock back that [`Lock::keep`] left held. In the child of a fork nobody waits for it.
     pub(crate) fn give_back_held(&self, mask: SignalMask) {
+        self.holder.store(0, Relaxed);
         self.raw.give_back();
         sys::set_signal_mask(mask);
     }
@@ -168,6 +185,7 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         // The lock goes first, then the signals are let in.
+        self.lock.holder.store(0, Relaxed);
         self.lock.raw.give_back();
     }
 }

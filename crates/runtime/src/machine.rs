@@ -13,6 +13,7 @@ use crate::slot::State;
 use crate::supply;
 use crate::survey::{Survey, vma};
 use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, Span};
+use crate::thread;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicBool;
@@ -135,7 +136,7 @@ impl Decider {
         counters: &Counters,
         question: impl FnOnce(&mut dyn Policy) -> T,
     ) -> Option<T> {
-        self.lock.take();
+        self.lock.take(thread::lost_one());
         let has_failed = self.has_failed.load(Relaxed);
         let answer = (!has_failed).then(|| {
             // SAFETY: the lock is held.

@@ -14,10 +14,11 @@ use crate::slot::State;
 use crate::space::Space;
 use crate::start;
 use crate::sys::{self, GIGANTIC, PAGE, Span};
+use crate::thread;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::Cause;
-use superpage_units::{Bytes, Nanos};
+use superpage_units::Bytes;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +60,6 @@ impl Kind {
         Self::StandStill,
     ];
 }
-
-/// The thread looks whether the program has ended after this time. Chosen, not measured.
-const LOOK: Nanos = Nanos(1_000_000_000);
 
 /// The stack of a thread that asks lies within this around its request.
 const NEAR: usize = 16 * PAGE;
@@ -109,7 +107,11 @@ impl Mailbox {
         loop {
             match self.state.load(Acquire) {
                 DONE | REFUSED => break,
-                state => sys::futex_wait(&self.state, state),
+                state => sys::futex_wait_for(&self.state, state, sys::LOOK),
+            }
+            // Its answer may have come between the look and its end.
+            if thread::service_has_ended() && !matches!(self.state.load(Acquire), DONE | REFUSED) {
+                return Answer::Refused;
             }
         }
         match self.state.swap(IDLE, Acquire) {
@@ -125,11 +127,9 @@ impl Mailbox {
             if let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind as u32 == state) {
                 return (kind, self.slot.load(Relaxed));
             }
-            sys::futex_wait_for(&self.state, state, LOOK);
+            sys::futex_wait_for(&self.state, state, sys::LOOK);
             end::with_the_program();
-            if let Some(pager) = areas.pager() {
-                pager.end_without_threads();
-            }
+            areas.look_after_threads();
         }
     }
 
@@ -146,7 +146,9 @@ impl Areas {
     pub(crate) fn register(&self, slot: usize) -> Answer {
         self.start_threads();
         if self.threads() == Threads::Run && self.may_register() && self.uffd().is_some() {
-            return self.mailbox.ask(Kind::Register, slot);
+            let answer = self.mailbox.ask(Kind::Register, slot);
+            self.note_end_of_service();
+            return answer;
         }
         Answer::Refused
     }
@@ -163,7 +165,9 @@ impl Areas {
     /// of the space.
     pub(crate) fn promote(&self, slot: usize) -> Answer {
         if self.threads() == Threads::Run && self.decider.promotes() {
-            return self.mailbox.ask(Kind::Promote, slot);
+            let answer = self.mailbox.ask(Kind::Promote, slot);
+            self.note_end_of_service();
+            return answer;
         }
         Answer::Refused
     }
@@ -172,6 +176,7 @@ impl Areas {
     pub(crate) fn discard(&self, part: Span) {
         if self.pager().is_some() {
             self.mailbox.ask_about(Kind::Discard, 0, part);
+            self.note_end_of_service();
         }
     }
 
@@ -179,23 +184,29 @@ impl Areas {
     pub(crate) fn leave_to_others(&self, part: Span) {
         if self.pager().is_some() {
             self.mailbox.ask_about(Kind::Leave, 0, part);
+            self.note_end_of_service();
         }
     }
 
     /// Has all of the heap in memory, and keeps it there. The caller holds the lock of the space.
     pub(crate) fn hold_heap(&self) -> Answer {
-        self.mailbox.ask(Kind::Hold, 0)
+        let answer = self.mailbox.ask(Kind::Hold, 0);
+        self.note_end_of_service();
+        answer
     }
 
     /// Has the pager stand still for a fork, with a reference to the file for the child. The caller holds the lock of the
     /// space.
     pub(crate) fn stand_still(&self) -> Answer {
-        self.mailbox.ask(Kind::StandStill, 0)
+        let answer = self.mailbox.ask(Kind::StandStill, 0);
+        self.note_end_of_service();
+        answer
     }
 
     /// Has the pager go on, and lets pages of the heap leave memory again. The caller holds the lock of the space.
     pub(crate) fn let_heap_go(&self) {
         self.mailbox.ask(Kind::LetGo, 0);
+        self.note_end_of_service();
     }
 
     /// Has a part of the areas be heap that was mapped anew. The caller holds the lock of the space.
@@ -203,6 +214,45 @@ impl Areas {
         match self.pager() {
             Some(_) => self.mailbox.ask_about(Kind::Renew, 0, part),
             None => Answer::Refused,
+        }
+    }
+
+    /// Looks whether the kernel has ended one of the library's threads alone (seccomp). A heap cannot be served then, and the
+    /// program is ended; otherwise faults are left to the kernel from then on. Called by the library's threads.
+    pub(crate) fn look_after_threads(&self) {
+        if !thread::one_has_ended() {
+            return;
+        }
+        match (self.pager(), self.uffd()) {
+            (Some(pager), _) => pager.end_without_threads(),
+            (None, Some(uffd)) => self.give_up_faults(uffd),
+            (None, None) => {}
+        }
+    }
+
+    /// The state of a slot, where the service thread has ended: a fresh one becomes ordinary as soon as no first touch of it is
+    /// told to anybody any more. The caller holds the lock of the space.
+    fn without_service(&self, slot: usize) -> State {
+        loop {
+            let state = self.slots.wait(slot);
+            if state != State::Fresh {
+                return state;
+            }
+            if thread::all_have_ended() {
+                self.slots.begin(slot, State::Fresh, State::Ordinary);
+            } else {
+                sys::futex_wait_for(&AtomicU32::new(0), 0, sys::LOOK);
+            }
+        }
+    }
+
+    /// The threads run no more, as far as the program's threads may ask for anything. The caller holds the lock of the space.
+    fn note_end_of_service(&self) {
+        if thread::service_has_ended() {
+            if let Some(pager) = self.pager() {
+                pager.end_without_threads();
+            }
+            self.set_threads(Threads::Failed);
         }
     }
 
@@ -215,10 +265,14 @@ impl Areas {
                 State::Gigantic => Kind::Demote,
                 State::Serving | State::Changing => continue,
             };
+            if self.threads() == Threads::Failed && self.without_service(slot) == State::Ordinary {
+                return Answer::Done;
+            }
             if self.threads() != Threads::Run {
                 return Answer::Refused;
             }
             let answer = self.mailbox.ask(kind, slot);
+            self.note_end_of_service();
             match (kind, answer) {
                 (Kind::Demote, Answer::Refused) => return Answer::Refused,
                 (Kind::Demote, Answer::Done) => self.was_demoted(space, slot),

@@ -14,6 +14,7 @@
 //! program may stop anywhere, waiting for a fault that another thread must serve.
 
 use crate::sys::{self, GIGANTIC, Span};
+use crate::{end, thread};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -95,15 +96,20 @@ impl Slots {
         }
     }
 
-    /// The state, once nobody is changing it.
+    /// The state, once nobody is changing it. Where one of the library's threads has been ended by the kernel, it may have been
+    /// the one at work in the slot.
     pub(crate) fn wait(&self, slot: usize) -> State {
+        let mut has_lost_one = thread::lost_one();
         loop {
             let state = self.state(slot);
             if state.is_settled() {
                 return state;
             }
             if let Some(word) = self.states.get(slot) {
-                sys::futex_wait(word, state as u32);
+                sys::futex_wait_for(word, state as u32, sys::LOOK);
+            }
+            if has_lost_one() {
+                end::for_lack_of_a_thread();
             }
         }
     }

@@ -101,9 +101,46 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
     STARTED.fetch_add(1, SeqCst);
     // SAFETY: the stack and the block are the new thread's alone.
     let made = unsafe { clone(flags as usize, room.stack_end, room.block, work, &ALL_RUN) };
-    Errno::from_ret(made).map(|_| ()).inspect_err(|_| {
-        STARTED.fetch_sub(1, SeqCst);
-    })
+    match Errno::from_ret(made) {
+        Ok(number) => {
+            let place = NUMBERS.iter().find(|place| place.load(SeqCst) == 0);
+            if let Some(place) = place {
+                place.store(sys::int(number).unsigned_abs(), SeqCst);
+            }
+            Ok(())
+        }
+        Err(errno) => {
+            STARTED.fetch_sub(1, SeqCst);
+            Err(errno)
+        }
+    }
+}
+
+/// The numbers of the threads, the service thread's first; zero where there is none. Threads are started one at a time.
+static NUMBERS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+
+/// The most threads that the library has: the service thread, eight for faults and four workers.
+const MOST: usize = 13;
+
+/// Whether the kernel has ended the service thread.
+pub(crate) fn service_has_ended() -> bool {
+    one_has_ended() && has_ended(NUMBERS[0].load(SeqCst))
+}
+
+/// Whether the kernel has ended all of the threads.
+pub(crate) fn all_have_ended() -> bool {
+    one_has_ended() && NUMBERS.iter().all(|number| has_ended(number.load(SeqCst)))
+}
+
+/// Whether a thread, also one of a process that shares this one's memory, runs no more. The first thread of a process that has
+/// ended is kept by the kernel while others run.
+pub(crate) fn has_ended(number: u32) -> bool {
+    if number == sys::process() && end::exit_code().is_some() {
+        return true;
+    }
+    // SAFETY: it only asks.
+    let asked = unsafe { syscalls::syscall!(syscalls::Sysno::sched_getscheduler, number) };
+    number == 0 || asked == Err(Errno::ESRCH)
 }
 
 /// The number of threads that were started. Where all run, none of them ends before the process does; where one could not
@@ -118,10 +155,23 @@ pub(crate) fn one_has_ended() -> bool {
     ALL_RUN.load(SeqCst) == 0
 }
 
+/// For who waits for one of the threads, whichever it is, and looks once a second: whether it is to be taken for ended, because
+/// one of them has ended for a while.
+pub(crate) fn lost_one() -> impl FnMut() -> bool {
+    // Copying a GiB takes less than a second where nobody is short of memory. Chosen, not measured.
+    const MOST_LOOKS: u32 = 10;
+    let mut looks = 0;
+    move || {
+        looks = if one_has_ended() { looks + 1 } else { 0 };
+        looks > MOST_LOOKS
+    }
+}
+
 /// None of them runs: this is the child of a fork.
 pub(crate) fn forget_all() {
     STARTED.store(0, SeqCst);
     ALL_RUN.store(1, SeqCst);
+    NUMBERS.iter().for_each(|number| number.store(0, SeqCst));
 }
 
 /// Whether the program has one thread: its first, which may have ended and is then kept by the kernel for the others.

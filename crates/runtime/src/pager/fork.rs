@@ -14,6 +14,7 @@
 #![expect(unsafe_code, reason = "reads the file")]
 
 use super::compressed::Stored;
+use super::end_without_threads;
 use super::family::Claim;
 use super::serve::Buffer;
 use super::table::{Hash, Range, State};
@@ -111,7 +112,8 @@ impl Gate {
                 }
                 self.leave();
             } else {
-                sys::futex_wait(&self.state, state);
+                sys::futex_wait_for(&self.state, state, sys::LOOK);
+                end_without_threads();
             }
         }
     }
@@ -141,7 +143,10 @@ impl Gate {
         loop {
             match self.inside.load(SeqCst) {
                 0 => return,
-                inside => sys::futex_wait(&self.inside, inside),
+                inside => {
+                    sys::futex_wait_for(&self.inside, inside, sys::LOOK);
+                    end_without_threads();
+                }
             }
         }
     }

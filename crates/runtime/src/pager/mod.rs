@@ -41,6 +41,7 @@ mod streams;
 mod table;
 
 use crate::areas::Areas;
+use crate::end;
 use crate::lock::OwnLock;
 use crate::start::zeroed;
 use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
@@ -233,7 +234,7 @@ impl Pager {
     pub(crate) fn end_without_threads(&self) {
         if thread::one_has_ended() {
             self.counters.heap.failed.store(1, Relaxed);
-            sys::end_process(1);
+            end_without_threads();
         }
     }
 
@@ -341,6 +342,13 @@ impl Pager {
     }
 }
 
+/// As [`Pager::end_without_threads`].
+fn end_without_threads() {
+    if thread::one_has_ended() {
+        end::for_lack_of_a_thread();
+    }
+}
+
 /// Memory of the pager's own, aligned for huge pages, of which a child of a fork has nothing.
 fn mapped(length: usize, advice: i32) -> Result<Span> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -348,7 +356,7 @@ fn mapped(length: usize, advice: i32) -> Result<Span> {
     // SAFETY: the kernel chooses an unused place.
     let start = unsafe { sys::mmap(asked) }?.next_multiple_of(HUGE);
     let span = Span { start, length };
-    for advice in [advice, libc::MADV_DONTFORK] {
+    for advice in [advice, libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
         // SAFETY: it was just mapped, and holds nothing.
         unsafe { sys::madvise(span, advice) }?;
     }
