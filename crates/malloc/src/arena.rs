@@ -9,6 +9,7 @@
 
 #![expect(unsafe_code, reason = "stands between mimalloc and the kernel")]
 
+use crate::chosen;
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
@@ -16,6 +17,12 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 const GIGANTIC: usize = 1024 * MIB;
+const PAGE: usize = 4 * KIB;
+/// The most that mimalloc is taken to keep for itself: 9 MiB were counted in a Python that had just begun, 3.7 MiB of them in
+/// its first arena's tables.
+const MOST_KEPT: usize = 16 * MIB;
+/// The least block that holds whole pages of which some are worth a VMA. Chosen, not measured.
+const LEAST_LEFT: usize = 16 * KIB;
 
 /// The size of the first arenas. Chosen, not measured: mimalloc takes 32 MiB at least.
 const SMALL: usize = 64 * MIB;
@@ -35,6 +42,9 @@ unsafe extern "C" {
     fn mi_option_set_default(option: c_int, value: c_long);
     fn mi_option_set(option: c_int, value: c_long);
     fn mi_option_get(option: c_int) -> c_long;
+    fn mi_malloc(size: usize) -> *mut c_void;
+    fn mi_free(block: *mut c_void);
+    fn mi_collect(force: bool);
     fn __real_mmap(
         address: *mut c_void,
         length: usize,
@@ -97,6 +107,46 @@ unsafe extern "C" fn __wrap_mmap(
         count(length);
     }
     mapped
+}
+
+/// For `libsuperpage.so`, which places nothing in its areas any more, because address space has a limit from now on: mimalloc's
+/// arenas would take more of it than the program asks for. New blocks come of the next library, and what is free of the arenas
+/// is unmapped.
+///
+/// For that, all that is free is allocated, and kept: nobody else knows these blocks, so what they hold is ours to unmap.
+///
+/// Answers with the bytes that mimalloc keeps beyond what the program has in its blocks, as far as that is known.
+#[unsafe(no_mangle)]
+extern "C" fn superpage_malloc_leave(areas: usize, length: usize) -> usize {
+    if !chosen::leave_to_next() {
+        return 0;
+    }
+    let mut unmapped = 0;
+    IS_OURS.store(false, Relaxed);
+    // SAFETY: the option is a size; what nobody uses is given back.
+    unsafe {
+        mi_option_set(ARENA_RESERVE, 0);
+        mi_collect(true);
+    }
+    let mut size = LARGE / 2;
+    while size >= LEAST_LEFT {
+        // SAFETY: it allocates.
+        let block = unsafe { mi_malloc(size) };
+        let start = block.addr().next_multiple_of(PAGE);
+        if (areas..areas + length).contains(&block.addr()) {
+            let end = (block.addr() + size) / PAGE * PAGE;
+            // SAFETY: these pages are the block's alone, which is never freed.
+            unsafe { libc::munmap(start as *mut c_void, end - start) };
+            unmapped += end - start;
+        } else {
+            // SAFETY: it was just allocated, if there was memory.
+            unsafe { mi_free(block) };
+            size -= size / 8; // the next of mimalloc's size classes
+        }
+    }
+    // SAFETY: as above.
+    unsafe { mi_collect(true) };
+    ASKED.load(Relaxed).saturating_sub(unmapped).min(MOST_KEPT)
 }
 
 /// Counts an arena, and has the next ones be whole slots once there is enough memory.

@@ -12,21 +12,56 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_launch::{Config, value_in};
+use superpage_launch::{
+    Config, VARIABLE, is_defined, is_instrumented, is_kept_out, symbols, variable,
+};
 use superpage_units::Pid;
 
 const UNKNOWN: u32 = 0;
 const OURS: u32 = 1;
 const NEXT: u32 = 2;
+/// mimalloc has served this process, and no more blocks come of it.
+const NEXT_FROM_NOW_ON: u32 = 3;
 static CHOSEN: AtomicU32 = AtomicU32::new(UNKNOWN);
 
-/// Whether mimalloc serves this process.
+unsafe extern "C" {
+    fn mi_is_in_heap_region(block: *const c_void) -> bool;
+}
+
+/// Whether a new block comes of mimalloc.
 #[inline]
 pub(crate) fn is_ours() -> bool {
     match CHOSEN.load(Relaxed) {
         UNKNOWN => choose(),
         chosen => chosen == OURS,
     }
+}
+
+/// Whether a block is mimalloc's, or none and a new one would be.
+#[inline]
+pub(crate) fn has(block: *const c_void) -> bool {
+    match CHOSEN.load(Relaxed) {
+        UNKNOWN => choose(),
+        // SAFETY: it only asks, of whatever address.
+        NEXT_FROM_NOW_ON => unsafe { mi_is_in_heap_region(block) },
+        chosen => chosen == OURS,
+    }
+}
+
+/// Has new blocks come of the next library from now on; whether mimalloc served the process before.
+pub(crate) fn leave_to_next() -> bool {
+    CHOSEN.compare_exchange(OURS, NEXT_FROM_NOW_ON, Relaxed, Relaxed).is_ok()
+}
+
+/// Whether the next library serves blocks that come now, beside those of mimalloc.
+pub(crate) fn is_left_to_next() -> bool {
+    CHOSEN.load(Relaxed) == NEXT_FROM_NOW_ON
+}
+
+/// For `libsuperpage.so`: whether mimalloc serves this process.
+#[unsafe(no_mangle)]
+extern "C" fn superpage_malloc_is_ours() -> bool {
+    is_ours()
 }
 
 /// The answer is the same whoever asks, so two threads may ask at once.
@@ -41,8 +76,15 @@ fn choose() -> bool {
 fn is_managed() -> bool {
     // SAFETY: it takes nothing and cannot fail.
     let parent = unsafe { libc::getppid() };
-    let config = variable().and_then(|text| Config::parse(text.to_str().ok()?));
-    config.is_some_and(|config| config.manages(Pid(parent.cast_unsigned()))) && !has_limit()
+    let environment = environment();
+    // SAFETY: the kernel has put it on the stack, and nobody moves it.
+    let (text, is_out) = unsafe {
+        let is_out = is_kept_out(environment) || is_instrumented(environment);
+        (variable(environment, VARIABLE), is_out)
+    };
+    let config = text.and_then(|text| Config::parse(text.to_str().ok()?));
+    let is_managed = config.is_some_and(|config| config.manages(Pid(parent.cast_unsigned())));
+    is_managed && !is_out && !has_limit()
 }
 
 /// Whether a limit stands against address space or data: `libsuperpage.so` manages nothing then, and arenas would count.
@@ -62,39 +104,11 @@ unsafe extern "C" {
     static __libc_stack_end: *const usize;
 }
 
-/// Our variable in the environment that the process began with.
-fn variable() -> Option<&'static CStr> {
+/// The environment that the process began with.
+fn environment() -> *const *const c_char {
     // SAFETY: the linker sets it before it calls anything, and the kernel has put a number there, so many words and
-    // a null pointer, and the environment, which ends with a null pointer. Nobody moves it.
-    unsafe {
-        let mut entry = __libc_stack_end.add(1 + *__libc_stack_end + 1).cast::<*const c_char>();
-        while !(*entry).is_null() {
-            let text = CStr::from_ptr(*entry).to_bytes_with_nul();
-            if let Some(value) = value_in(text) {
-                return CStr::from_bytes_with_nul(value).ok();
-            }
-            entry = entry.add(1);
-        }
-    }
-    None
-}
-
-/// Whether this symbol is defined anywhere in the process: the linker has put zero in its place otherwise, before
-/// the first call comes.
-macro_rules! is_defined {
-    ($name:literal) => {{
-        let address: usize;
-        // SAFETY: it reads a word of the library's table of addresses.
-        unsafe {
-            core::arch::asm!(
-                concat!(".weak ", $name),
-                concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"),
-                out(reg) address,
-                options(nostack, readonly, preserves_flags),
-            );
-        }
-        address != 0
-    }};
+    // a null pointer, and the environment.
+    unsafe { __libc_stack_end.add(1 + *__libc_stack_end + 1).cast() }
 }
 
 /// Whether the program brings an allocator with functions beside C's, which take what that allocator's malloc gave:
@@ -120,12 +134,11 @@ impl Next {
         Self { name, found: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Its address. glibc has all that are asked for, and looking for what is there allocates nothing.
-    pub(crate) fn get(&self) -> *mut c_void {
+    /// Its address, behind this library's own function at `own`. glibc has all that are asked for.
+    pub(crate) fn get(&self, own: usize) -> *mut c_void {
         let mut found = self.found.load(Relaxed);
         if found.is_null() {
-            // SAFETY: the name ends with a zero.
-            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            found = symbols::next(self.name, own).unwrap_or(0) as *mut c_void;
             self.found.store(found, Relaxed);
         }
         found

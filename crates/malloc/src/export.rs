@@ -4,7 +4,7 @@
 
 #![expect(unsafe_code, reason = "C functions that programs call")]
 
-use crate::chosen::{Next, is_ours};
+use crate::chosen::{Next, has, is_left_to_next, is_ours};
 use core::ffi::{c_int, c_void};
 
 type Pointer = *mut c_void;
@@ -27,6 +27,10 @@ unsafe extern "C" {
 macro_rules! function {
     ($(#[$doc:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) $(-> $result:ty)?,
      $ours:expr) => {
+        function!($(#[$doc])* $name, $text, ($($argument: $type),*) $(-> $result)?, $ours, is_ours());
+    };
+    ($(#[$doc:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) $(-> $result:ty)?,
+     $ours:expr, $is_ours:expr) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -34,14 +38,14 @@ macro_rules! function {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
             static OTHER: Next = Next::new($text);
-            if is_ours() {
+            if $is_ours {
                 // SAFETY: the caller's promise.
                 return unsafe { $ours };
             }
             // SAFETY: the next library's function has the type of ours.
             unsafe {
                 core::mem::transmute::<Pointer, unsafe extern "C" fn($($type),*) $(-> $result)?>(
-                    OTHER.get(),
+                    OTHER.get($name as *const () as usize),
                 )($($argument),*)
             }
         }
@@ -82,14 +86,14 @@ function!(
     calloc, c"calloc", (count: usize, size: usize) -> Pointer, or_none(mi_calloc(count, size)));
 function!(
     /// realloc(3).
-    realloc, c"realloc", (block: Pointer, size: usize) -> Pointer, resize(block, size));
+    realloc, c"realloc", (block: Pointer, size: usize) -> Pointer, resize(block, size), has(block));
 function!(
     /// reallocarray(3).
     reallocarray, c"reallocarray", (block: Pointer, count: usize, size: usize) -> Pointer,
-    resize_array(block, count, size));
+    resize_array(block, count, size), has(block));
 function!(
     /// free(3).
-    free, c"free", (block: Pointer), mi_free(block));
+    free, c"free", (block: Pointer), mi_free(block), has(block));
 function!(
     /// memalign(3).
     memalign, c"memalign", (alignment: usize, size: usize) -> Pointer,
@@ -110,7 +114,8 @@ function!(
     pvalloc, c"pvalloc", (size: usize) -> Pointer, or_none(mi_pvalloc(size)));
 function!(
     /// malloc_usable_size(3).
-    malloc_usable_size, c"malloc_usable_size", (block: Pointer) -> usize, mi_usable_size(block));
+    malloc_usable_size, c"malloc_usable_size", (block: Pointer) -> usize, mi_usable_size(block),
+    has(block));
 function!(
     /// malloc_trim(3): always says that memory was given back.
     malloc_trim, c"malloc_trim", (_left: usize) -> c_int, trim());
@@ -125,8 +130,32 @@ unsafe fn resize(block: Pointer, size: usize) -> Pointer {
         unsafe { mi_free(block) };
         return core::ptr::null_mut();
     }
+    if is_left_to_next() {
+        // SAFETY: the caller's promise.
+        return unsafe { pass_on(block, size) };
+    }
     // SAFETY: the caller's promise.
     or_none(unsafe { mi_realloc(block, size) })
+}
+
+/// Resizes one of mimalloc's blocks where the next library serves new ones.
+///
+/// # Safety
+/// As of realloc.
+unsafe fn pass_on(block: Pointer, size: usize) -> Pointer {
+    // SAFETY: the caller's promise; the next library's block is a new one.
+    unsafe {
+        let new = malloc(size);
+        if !new.is_null() {
+            core::ptr::copy_nonoverlapping::<u8>(
+                block.cast(),
+                new.cast(),
+                size.min(mi_usable_size(block)),
+            );
+            mi_free(block);
+        }
+        new
+    }
 }
 
 /// As glibc's: the product may be nothing.

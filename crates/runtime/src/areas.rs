@@ -17,6 +17,7 @@
 
 use crate::child::Child;
 use crate::gigantic::Ready;
+use crate::limited::Limited;
 use crate::lock::Lock;
 use crate::machine::Decider;
 use crate::pager::Pager;
@@ -40,6 +41,8 @@ pub(crate) struct Areas {
     pub(crate) span: Span,
     /// The pages that are the program's.
     pub(crate) space: Lock<Space>,
+    /// The machine's memory in bytes.
+    total: usize,
     /// The state of each slot.
     pub(crate) slots: Slots,
     /// The request of a thread of the program to the service thread.
@@ -50,10 +53,10 @@ pub(crate) struct Areas {
     pub(crate) decider: Decider,
     /// The slot that is copied while the program writes to it.
     pub(crate) pre_copy: PreCopy,
-    /// The longest mapping that is placed: one of more than all memory is for the kernel to judge.
-    pub(crate) most_at_once: usize,
     /// The gigantic pages that map memory of the program now.
     gigantic: AtomicU64,
+    /// The limits that the program has set for itself.
+    pub(crate) limited: Limited,
     /// The counters that `superpage run` reports.
     pub(crate) counters: &'static Counters,
     /// Set by the service thread, in whose table of descriptors it is; null without the right to it, and when it has failed.
@@ -185,8 +188,9 @@ impl Areas {
             ready,
             decider,
             pre_copy: PreCopy::new(),
-            most_at_once: sys::to_usize(room::total().0),
+            total: sys::to_usize(room::total().0),
             gigantic: AtomicU64::new(0),
+            limited: Limited::new(),
             counters,
             uffd: AtomicPtr::default(),
             threads: AtomicU32::new(Threads::NotYet as u32),
@@ -209,6 +213,12 @@ impl Areas {
     /// Makes the areas a heap that lives in the file of a process.
     pub(crate) fn in_file(self, heap: Option<(Heap, Pid)>) -> Self {
         Self { heap, ..self }
+    }
+
+    /// The longest mapping that is placed, in bytes: one of more than all memory is for the kernel to judge, unless it may live in
+    /// a heap.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.heap.map_or(self.total, |(heap, _)| self.total.max(sys::to_usize(heap.size.0)))
     }
 
     /// The heap in which the program's memory is to live.

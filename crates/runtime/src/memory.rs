@@ -19,6 +19,7 @@ use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
     MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE, PROT_READ, PROT_WRITE,
 };
+use superpage_launch::symbols;
 
 /// The smallest mapping that is placed in the areas. CPython maps 1 MiB at a time and glibc 256 KiB from
 /// where on it maps at all. Chosen, not measured.
@@ -75,7 +76,7 @@ pub(crate) fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
     let has_no_place = asked.address == 0 || areas.span.contains(asked.address);
     let is_usual = asked.protection & !ALL_RIGHTS == 0
         && asked.offset.unsigned_abs().is_multiple_of(PAGE as u64)
-        && asked.length <= areas.most_at_once;
+        && asked.length <= areas.most_at_once();
     let is_ours = is_anonymous && is_usual && has_no_place && asked.length >= LEAST;
     is_ours.then(|| asked.length.checked_next_multiple_of(PAGE)).flatten()
 }
@@ -84,12 +85,12 @@ pub(crate) fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
 fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
     let mut space = areas.space.take();
     if has_heap(areas) {
-        return paged::place(areas, &mut space, asked, length).map(Ok);
+        return paged::place(areas, &mut space, asked, length);
     }
     let hint = asked.address.next_multiple_of(PAGE);
     let may = |slot| may_hold(areas, slot, asked.protection);
     let span = space.find(length, hint, &may)?;
-    if asked.protection != PROT_NONE && open(areas, &space, span, asked.protection).is_err() {
+    if open(areas, &space, span, asked.protection).is_err() {
         // Where the kernel refuses it, it refuses the whole mapping with an error of its own.
         return None;
     }
@@ -138,7 +139,7 @@ fn open(areas: &Areas, space: &Space, span: Span, protection: i32) -> Result<()>
             continue;
         }
         // SAFETY: free pages of the areas are reserved memory that nobody uses.
-        if let Err(errno) = unsafe { sys::mprotect(part, protection) } {
+        if let Err(errno) = unsafe { sys::open_reserved(part, protection) } {
             for (part, is_gigantic) in parts() {
                 let slot = areas.slots.containing(part.start);
                 if !is_gigantic {
@@ -150,7 +151,9 @@ fn open(areas: &Areas, space: &Space, span: Span, protection: i32) -> Result<()>
             }
             return Err(errno);
         }
-        advise_huge(part);
+        if protection != PROT_NONE {
+            advise_huge(part);
+        }
     }
     Ok(())
 }
@@ -283,13 +286,47 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
 /// Gives the reserved memory of the areas up, and gigantic pages that are ready, and places nothing there any more: the
 /// program limits its address space or its data or locks all its memory, and these would count.
 pub(crate) fn close(areas: &Areas) {
+    areas.space.take().close();
+    let kept = leave_malloc(areas);
+    give_up_free(areas);
+    areas.limited.add_own(kept);
+}
+
+/// Has `libsuperpage_malloc.so`, where it is in the process, leave new blocks to the program's own malloc; the bytes that it
+/// keeps for itself.
+fn leave_malloc(areas: &Areas) -> usize {
+    let leave = symbols::objects().find_map(|object| object.function(c"superpage_malloc_leave"));
+    leave.map_or(0, |leave| {
+        // SAFETY: it is that library's function, which has this type.
+        unsafe {
+            core::mem::transmute::<usize, extern "C" fn(usize, usize) -> usize>(leave)(
+                areas.span.start,
+                areas.span.length,
+            )
+        }
+    })
+}
+
+/// Unmaps what is free of the areas.
+fn give_up_free(areas: &Areas) {
     let mut space = areas.space.take();
-    space.close();
+    let (slots, entries) = space.give_up();
+    for unused in [slots, entries].into_iter().filter(|unused| unused.length > 0) {
+        // SAFETY: the program has nothing in the slots, and nothing is kept of them any more.
+        let _ = unsafe { sys::munmap(unused.start, unused.length) };
+    }
     areas.stop_promoting();
     areas.ready.close();
     for slot in 0..areas.slots.count() {
-        if space.slot(slot).is_some_and(SlotPages::is_free) {
-            let _ = lose(&mut space, areas.slots.span(slot));
+        // A gigantic page covers free pages of its slot as well.
+        if areas.slots.wait(slot) == State::Gigantic {
+            continue;
+        }
+        loop {
+            let Some(part) = space.free_runs(slot).next() else { break };
+            if lose(&mut space, part).is_err() {
+                break;
+            }
         }
     }
 }
@@ -656,7 +693,7 @@ fn shrink(areas: &Areas, space: &mut Guard<'_, Space>, from: Span, length: usize
 fn grow(space: &mut Guard<'_, Space>, from: Span, to: Span) -> Result<usize> {
     let tail = Span { start: to.start + from.length, length: to.length - from.length };
     // SAFETY: free pages of the areas are reserved memory that nobody uses.
-    unsafe { sys::mprotect(tail, READ_WRITE) }?;
+    unsafe { sys::open_reserved(tail, READ_WRITE) }?;
     advise_huge(tail);
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     // SAFETY: the program asked for the move; the new place is free.
@@ -682,7 +719,7 @@ fn grow(space: &mut Guard<'_, Space>, from: Span, to: Span) -> Result<usize> {
 fn copy(from: Span, to: Span) -> Result<()> {
     let target = Span { length: from.length, ..to };
     // SAFETY: free pages of the areas are reserved memory that nobody uses.
-    unsafe { sys::mprotect(target, READ_WRITE) }?;
+    unsafe { sys::open_reserved(target, READ_WRITE) }?;
     advise_huge(target);
     let (source, place) = (from.start as *const u8, to.start as *mut u8);
     // SAFETY: both may be read and written, and do not overlap; the program uses neither during the call.

@@ -167,11 +167,24 @@ fn masks(bits: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
+/// A slot that was given up.
+static GIVEN_UP: SlotPages = SlotPages {
+    anonymous: [0; WORDS],
+    marked: [u64::MAX; WORDS],
+    taken_count: 0,
+    plain_count: 0,
+    emptied_count: AtomicUsize::new(0),
+    may_hold: true,
+};
+
 /// The areas, as the program's mappings fill them.
 #[derive(Debug)]
 pub(crate) struct Space {
     base: usize,
     slots: &'static mut [SlotPages],
+    /// Behind `slots` the number of slots that were given up, and those behind them: of the former nothing is kept.
+    given_up: usize,
+    behind: &'static mut [SlotPages],
     /// Pages that are the program's.
     taken: usize,
     is_closed: bool,
@@ -180,12 +193,38 @@ pub(crate) struct Space {
 impl Space {
     /// Areas that begin at `base`, a multiple of 1 GiB, all free: the slots are all zero.
     pub(crate) fn new(base: usize, slots: &'static mut [SlotPages]) -> Self {
-        Self { base, slots, taken: 0, is_closed: false }
+        Self { base, slots, given_up: 0, behind: &mut [], taken: 0, is_closed: false }
     }
 
     /// From now on nothing is placed.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
+    }
+
+    /// Gives up the longest run of slots in which the program has nothing: these slots, and the place in memory of what was
+    /// kept of them, in whole pages.
+    pub(crate) fn give_up(&mut self) -> (Span, Span) {
+        let mut longest = 0..0;
+        let mut start = 0;
+        for (index, slot) in self.slots.iter().enumerate() {
+            if !slot.is_free() {
+                start = index + 1;
+            } else if index + 1 - start > longest.len() {
+                longest = start..index + 1;
+            }
+        }
+        let given_up =
+            Span { start: self.base + longest.start * GIGANTIC, length: longest.len() * GIGANTIC };
+        if longest.is_empty() || self.given_up > 0 {
+            return (Span { length: 0, ..given_up }, Span { start: 0, length: 0 });
+        }
+        let (before, rest) = core::mem::take(&mut self.slots).split_at_mut(longest.start);
+        let (entries, behind) = rest.split_at_mut(longest.len());
+        (self.slots, self.given_up, self.behind) = (before, longest.len(), behind);
+        let entries = entries.as_ptr_range();
+        let start = entries.start.addr().next_multiple_of(PAGE);
+        let end = entries.end.addr() / PAGE * PAGE;
+        (given_up, Span { start, length: end.saturating_sub(start) })
     }
 
     /// Whether nothing is placed any more.
@@ -195,12 +234,29 @@ impl Space {
 
     /// All of it.
     pub(crate) fn span(&self) -> Span {
-        Span { start: self.base, length: self.slots.len() * GIGANTIC }
+        let count = self.slots.len() + self.given_up + self.behind.len();
+        Span { start: self.base, length: count * GIGANTIC }
     }
 
     /// A slot.
     pub(crate) fn slot(&self, index: usize) -> Option<&SlotPages> {
-        self.slots.get(index)
+        self.slots.get(index).or_else(|| {
+            let index = index - self.slots.len();
+            if index < self.given_up {
+                Some(&GIVEN_UP)
+            } else {
+                self.behind.get(index - self.given_up)
+            }
+        })
+    }
+
+    /// As [`Space::slot`], to be changed; nothing of one that was given up, which stays so.
+    fn slot_mut(&mut self, index: usize) -> Option<&mut SlotPages> {
+        let behind = index.checked_sub(self.slots.len() + self.given_up);
+        match behind {
+            Some(index) => self.behind.get_mut(index),
+            None => self.slots.get_mut(index),
+        }
     }
 
     /// The slots that a span in the areas touches.
@@ -211,7 +267,7 @@ impl Space {
     /// Notes that a part of a slot was emptied by writing zeroes; whether half a GiB has been by now, the same pages
     /// counted each time. It counts from the beginning then.
     pub(crate) fn note_emptied(&self, index: usize, part: Span) -> bool {
-        let Some(slot) = self.slots.get(index) else { return false };
+        let Some(slot) = self.slot(index) else { return false };
         let pages = part.length / PAGE;
         let is_half = slot.emptied_count.fetch_add(pages, Relaxed) + pages >= PAGES / 2;
         if is_half {
@@ -222,7 +278,7 @@ impl Space {
 
     /// Notes that a slot has lost its gigantic page.
     pub(crate) fn forget_emptied(&self, index: usize) {
-        if let Some(slot) = self.slots.get(index) {
+        if let Some(slot) = self.slot(index) {
             slot.emptied_count.store(0, Relaxed);
         }
     }
@@ -230,7 +286,7 @@ impl Space {
     /// Whether the slot has just become the program's plain memory in one step, and holds nothing yet. It
     /// is told once: from then on the program may touch it.
     pub(crate) fn take_untouched(&mut self, index: usize) -> bool {
-        let Some(slot) = self.slots.get_mut(index) else { return false };
+        let Some(slot) = self.slot_mut(index) else { return false };
         slot.is_plain() && !core::mem::replace(&mut slot.may_hold, true)
     }
 
@@ -354,10 +410,11 @@ impl Space {
 
     fn change(&mut self, span: Span, used: Use, which: Which) {
         for (index, pages) in self.parts(span) {
-            if let Some(slot) = self.slots.get_mut(index) {
-                self.taken -= slot.taken_count as usize;
+            if let Some(slot) = self.slot_mut(index) {
+                let before = slot.taken_count as usize;
                 slot.set(pages, used, which);
-                self.taken += slot.taken_count as usize;
+                let after = slot.taken_count as usize;
+                self.taken = self.taken + after - before;
             }
         }
     }
@@ -406,6 +463,24 @@ mod tests {
         let span = space.find(length, 0, ANYWHERE).expect("there is room");
         space.set(span, Use::Plain);
         span
+    }
+
+    #[test]
+    fn slots_that_were_given_up_are_nobodys() {
+        let mut space = space(6);
+        let first = take(&mut space, HUGE);
+        let last = take(&mut space, GIGANTIC);
+        assert_eq!(last.start, BASE + 5 * GIGANTIC);
+        let (given_up, entries) = space.give_up();
+        assert_eq!(given_up, Span { start: BASE + GIGANTIC, length: 4 * GIGANTIC });
+        assert!(entries.length > 3 * size_of::<SlotPages>());
+        assert_eq!(space.span().length, 6 * GIGANTIC);
+        assert_eq!(space.taken(), HUGE + GIGANTIC);
+        assert!(space.is_plain(first) && space.is_plain(last) && !space.is_free(given_up));
+        space.set(given_up, Use::Free);
+        assert!(!space.is_free(given_up) && !space.is_plain(given_up));
+        space.set(last, Use::Free);
+        assert_eq!((space.taken(), space.give_up().0.length), (HUGE, 0), "it is given up once");
     }
 
     #[test]

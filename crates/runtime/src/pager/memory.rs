@@ -12,6 +12,7 @@ use crate::machine::note_mapped;
 use crate::memory::{READ_WRITE, map, used};
 use crate::service::Answer;
 use crate::space::{Space, Use};
+use crate::start;
 use crate::sys::{self, Errno, Mmap, PAGE, Result, Span};
 use core::sync::atomic::Ordering::Relaxed;
 use libc::{
@@ -26,24 +27,44 @@ pub(crate) fn place(
     space: &mut Guard<'_, Space>,
     asked: Mmap,
     length: usize,
-) -> Option<usize> {
+) -> Option<Result<usize>> {
     areas.start_threads();
     if areas.threads() != Threads::Run || areas.pager().is_none() {
-        return None;
+        start::end_without_heap(
+            "the library's threads could not be started, or its file is another process's",
+        );
     }
     let has_room = has_room(areas, space, length);
     let find = || space.find(length, asked.address.next_multiple_of(PAGE), &|_| true);
     let Some(span) = has_room.then(find).flatten() else {
-        areas.counters.heap.outside.fetch_add(length as u64, Relaxed);
+        note_outside(areas, length);
         return None;
     };
-    if asked.protection != PROT_NONE {
-        // SAFETY: free pages of the areas are reserved memory that nobody uses.
-        unsafe { sys::mprotect(span, asked.protection) }.ok()?;
+    if is_past_limit(areas, space, length) {
+        return Some(Err(Errno::ENOMEM));
     }
+    // SAFETY: free pages of the areas are reserved memory that nobody uses.
+    unsafe { sys::open_reserved(span, asked.protection) }.ok()?;
     space.set(span, used(asked.protection));
     note_mapped(areas, space.taken());
-    Some(span.start)
+    Some(Ok(span.start))
+}
+
+/// Whether so much more in the heap would be past the limit of address space that the program has set for itself.
+fn is_past_limit(areas: &Areas, space: &Space, more: usize) -> bool {
+    areas.limited.address_space().is_some_and(|(limit, own)| {
+        let others = sys::address_space().unwrap_or(0).saturating_sub(sys::to_usize(own));
+        (space.taken() + more + others) as u64 > limit
+    })
+}
+
+/// Counts a mapping that becomes ordinary memory, because the heap has no room for it, and says it of the first one.
+fn note_outside(areas: &Areas, length: usize) {
+    if areas.counters.heap.outside.fetch_add(length as u64, Relaxed) == 0 {
+        sys::complain(
+            "superpage: the heap has no room for a mapping, which becomes ordinary memory, as more may: give a larger --heap-size\n",
+        );
+    }
 }
 
 /// Whether the program may have so much more in the heap.
@@ -72,10 +93,8 @@ pub(crate) unsafe fn map_fixed(
 ) -> Result<usize> {
     if inside == span && is_heap(asked) {
         give_back(areas, space, inside)?;
-        if asked.protection != PROT_NONE {
-            // SAFETY: the program wants memory that holds nothing there.
-            unsafe { sys::mprotect(inside, asked.protection) }?;
-        }
+        // SAFETY: the program wants memory that holds nothing there.
+        unsafe { sys::open_reserved(inside, asked.protection) }?;
         space.set(inside, used(asked.protection));
         note_mapped(areas, space.taken());
         return Ok(inside.start);
@@ -93,6 +112,7 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, part: Span) -> Result<
     if space.is_plain(part) {
         // SAFETY: the program has given it back.
         unsafe { sys::mprotect(part, PROT_NONE) }?;
+        sys::leave_out_of_dumps(part);
         // Another thread may have touched it since.
         areas.discard(part);
     } else {
@@ -278,7 +298,7 @@ fn grow_in_place(areas: &Areas, source: Span, length: usize) -> bool {
     let tail = Span { start: source.end(), length: length - source.length };
     let may_grow = has_room(areas, &space, tail.length) && space.is_free(tail);
     // SAFETY: free pages of the areas are reserved memory that nobody uses.
-    let is_open = may_grow && unsafe { sys::mprotect(tail, READ_WRITE) }.is_ok();
+    let is_open = may_grow && unsafe { sys::open_reserved(tail, READ_WRITE) }.is_ok();
     if is_open {
         space.set(tail, Use::Plain);
         note_mapped(areas, space.taken());
