@@ -1,0 +1,340 @@
+//! Programs that a process starts, or becomes: those that are not to be managed begin as without us.
+//!
+//! The environment that has the dynamic linker load our libraries is inherited by every child. Most programs do not mind, but
+//! musl's linker refuses to start one for which it cannot load a library, and sanitizers want to be the first. So a process
+//! that is not managed itself passes its environment on without our part of it, and one that is managed does so where the next
+//! program has another linker than glibc's. A program that is started by `system`, `popen` or `execl` has it: those call the
+//! kernel within libc.
+
+#![expect(unsafe_code, reason = "reads environments and programs, and calls libc's functions")]
+
+use crate::areas::areas;
+use crate::export::{Next, answer};
+use crate::limited;
+use crate::sys::{self, Errno, Result};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use superpage_launch::{VARIABLE, value_of};
+use syscalls::Sysno;
+
+/// The process that is managed and none of whose children is; zero where there is no such, and [`NOBODY`] where children are
+/// managed too, or the library knows of no `superpage run`.
+static MANAGED: AtomicU32 = AtomicU32::new(NOBODY);
+const NOBODY: u32 = u32::MAX;
+
+/// This process is not managed, and neither is a child of it.
+pub(crate) fn note_unmanaged() {
+    MANAGED.store(0, Relaxed);
+}
+
+/// This process is managed, and no child of it is.
+pub(crate) fn note_managed() {
+    MANAGED.store(sys::process(), Relaxed);
+}
+
+/// An environment as the kernel takes it: pointers to its entries, and a null pointer.
+type Environment = *const *const c_char;
+
+/// Whether a program is to begin without our part of the environment.
+fn begins_without(program: *const c_char) -> bool {
+    match MANAGED.load(Relaxed) {
+        NOBODY => false,
+        managed if managed == sys::process() => has_another_linker(program),
+        _ => true,
+    }
+}
+
+/// Whether a program is loaded by another dynamic linker than glibc's, as far as its file says.
+fn has_another_linker(program: *const c_char) -> bool {
+    const GLIBC: &[u8] = b"ld-linux-x86-64.so";
+    if program.is_null() {
+        return false;
+    }
+    let mut bytes = [0; 4096];
+    // SAFETY: the program gives it as the kernel wants it, a text with a zero.
+    let path = unsafe { CStr::from_ptr(program) };
+    let read = sys::open(path, libc::O_RDONLY).and_then(|file| sys::read(&file, &mut bytes));
+    let linker = read.ok().and_then(|length| linker_in(bytes.get(..length)?));
+    linker.is_some_and(|linker| !linker.windows(GLIBC.len()).any(|part| part == GLIBC))
+}
+
+/// The path of the dynamic linker of a 64-bit ELF program, of the beginning of its file.
+fn linker_in(bytes: &[u8]) -> Option<&[u8]> {
+    const INTERPRETER: u64 = 3; // PT_INTERP
+    let number = |at: usize, length: usize| {
+        let place = bytes.get(at..at + length)?;
+        Some(place.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let (first, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    (0..count).find_map(|index| {
+        let header = sys::to_usize(first + index * size);
+        if number(header, 4)? != INTERPRETER {
+            return None;
+        }
+        let (start, length) = (number(header + 8, 8)?, number(header + 32, 8)?);
+        bytes.get(sys::to_usize(start)..)?.get(..sys::to_usize(length))
+    })
+}
+
+/// Calls `call` with an environment without our part of it.
+fn without_ours<T>(environment: Environment, call: impl FnOnce(Environment) -> T) -> T {
+    // SAFETY: the program gives it as the kernel wants it.
+    let count = unsafe { (0..).take_while(|at| !(*environment.add(*at)).is_null()).count() };
+    // A child of vfork has its parent's memory, so nothing is allocated.
+    match count {
+        ..128 => filtered::<128, T>(environment, count, call),
+        128..1024 => filtered::<1024, T>(environment, count, call),
+        1024..8192 => filtered::<8192, T>(environment, count, call),
+        _ => call(environment),
+    }
+}
+
+fn filtered<const ROOM: usize, T>(
+    environment: Environment,
+    count: usize,
+    call: impl FnOnce(Environment) -> T,
+) -> T {
+    let mut kept = [core::ptr::null::<c_char>(); ROOM];
+    let mut preload = [0; 1024];
+    let mut next = 0;
+    for at in 0..count {
+        // SAFETY: there are so many entries, each of which is a text with a zero.
+        let (entry, text) = unsafe {
+            let entry = *environment.add(at);
+            (entry, CStr::from_ptr(entry).to_bytes())
+        };
+        let is_dropped =
+            value_of(VARIABLE, text).is_some() || text == b"ASAN_OPTIONS=verify_asan_link_order=0";
+        let entry = match value_of("LD_PRELOAD", text) {
+            _ if is_dropped => core::ptr::null(),
+            Some(libraries) => others_in(libraries, &mut preload).map_or(entry, |others| {
+                if others { preload.as_ptr().cast() } else { core::ptr::null() }
+            }),
+            None => entry,
+        };
+        if let (Some(place), false) = (kept.get_mut(next), entry.is_null()) {
+            *place = entry;
+            next += 1;
+        }
+    }
+    call(kept.as_ptr())
+}
+
+/// Writes `LD_PRELOAD` without our libraries; whether there are others, and nothing where there is no room.
+fn others_in(libraries: &[u8], into: &mut [u8; 1024]) -> Option<bool> {
+    const NAME: &[u8] = b"LD_PRELOAD=";
+    let is_ours = |path: &[u8]| {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        name.starts_with(b"libsuperpage") || path.starts_with(b"/proc/")
+    };
+    into.get_mut(..NAME.len())?.copy_from_slice(NAME);
+    let mut end = NAME.len();
+    for path in libraries.split(|byte| b" :".contains(byte)) {
+        if !path.is_empty() && !is_ours(path) {
+            into.get_mut(end..end + path.len())?.copy_from_slice(path);
+            *into.get_mut(end + path.len())? = b':';
+            end += path.len() + 1;
+        }
+    }
+    *into.get_mut(end)? = 0;
+    Some(end > NAME.len())
+}
+
+/// execve(2).
+///
+/// # Safety
+/// As of execve.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execve(
+    path: *const c_char,
+    arguments: *const *const c_char,
+    environment: Environment,
+) -> c_int {
+    let managed = areas();
+    if let Some(areas) = managed {
+        limited::before_another_program(areas);
+    }
+    // SAFETY: the caller's promise.
+    let call =
+        |environment| unsafe { syscalls::syscall!(Sysno::execve, path, arguments, environment) };
+    let done: Result<usize> = if !environment.is_null() && begins_without(path) {
+        without_ours(environment, call)
+    } else {
+        call(environment)
+    };
+    if let Some(areas) = managed {
+        limited::no_other_program(areas);
+    }
+    answer(done, sys::int, -1)
+}
+
+unsafe extern "C" {
+    /// libc's, which the program may change.
+    static environ: Environment;
+}
+
+/// execv(3).
+///
+/// # Safety
+/// As of execv.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execv(
+    path: *const c_char,
+    arguments: *const *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// execvp(3).
+///
+/// # Safety
+/// As of execvp.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execvp(
+    file: *const c_char,
+    arguments: *const *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+static EXECVPE: Next = Next::new(c"execvpe");
+static SPAWN: Next = Next::new(c"posix_spawn");
+static SPAWNP: Next = Next::new(c"posix_spawnp");
+
+/// Finds the functions of libc that are called here.
+pub(crate) fn resolve() {
+    for next in [&EXECVPE, &SPAWN, &SPAWNP] {
+        next.get();
+    }
+}
+
+/// execvpe(3).
+///
+/// # Safety
+/// As of execvpe.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: *const *const c_char,
+    environment: Environment,
+) -> c_int {
+    type Exec = extern "C" fn(*const c_char, *const *const c_char, Environment) -> c_int;
+    let Some(next) = EXECVPE.get() else { return answer(Err(Errno::ENOSYS), sys::int, -1) };
+    // SAFETY: libc's execvpe has this type.
+    let next = unsafe { core::mem::transmute::<*mut c_void, Exec>(next) };
+    match !environment.is_null() && begins_without(core::ptr::null()) {
+        true => without_ours(environment, |environment| next(file, arguments, environment)),
+        false => next(file, arguments, environment),
+    }
+}
+
+/// posix_spawn(3).
+///
+/// # Safety
+/// As of posix_spawn.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn posix_spawn(
+    process: *mut c_int,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: *const *const c_char,
+    environment: Environment,
+) -> c_int {
+    spawn(&SPAWN, environment, |spawn, environment| {
+        spawn(process, path, actions, attributes, arguments, environment)
+    })
+}
+
+/// posix_spawnp(3).
+///
+/// # Safety
+/// As of posix_spawnp.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn posix_spawnp(
+    process: *mut c_int,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: *const *const c_char,
+    environment: Environment,
+) -> c_int {
+    spawn(&SPAWNP, environment, |spawn, environment| {
+        spawn(process, file, actions, attributes, arguments, environment)
+    })
+}
+
+type Spawn = extern "C" fn(
+    *mut c_int,
+    *const c_char,
+    *const c_void,
+    *const c_void,
+    *const *const c_char,
+    Environment,
+) -> c_int;
+
+/// Starts a child, which is not the process that is managed.
+fn spawn(
+    next: &Next,
+    environment: Environment,
+    call: impl FnOnce(Spawn, Environment) -> c_int,
+) -> c_int {
+    let Some(next) = next.get() else { return libc::ENOSYS };
+    // SAFETY: libc's functions have this type.
+    let next = unsafe { core::mem::transmute::<*mut c_void, Spawn>(next) };
+    match !environment.is_null() && MANAGED.load(Relaxed) != NOBODY {
+        true => without_ours(environment, |environment| call(next, environment)),
+        false => call(next, environment),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn others(libraries: &str) -> Option<std::string::String> {
+        let mut into = [1; 1024];
+        let is_any = others_in(libraries.as_bytes(), &mut into).expect("there is room");
+        let text = CStr::from_bytes_until_nul(&into).expect("it ends");
+        is_any.then(|| text.to_str().expect("it is text").into())
+    }
+
+    #[test]
+    fn others_libraries_stay() {
+        assert_eq!(others("/a/libsuperpage.so:/a/libsuperpage_malloc.so"), None);
+        assert_eq!(others("/proc/7/fd/5:/proc/7/fd/6"), None);
+        let both = others("/a/libsuperpage.so:/b/libx.so /libsuperpage_malloc.so:liby.so");
+        assert_eq!(both.as_deref(), Some("LD_PRELOAD=/b/libx.so:liby.so:"));
+        assert_eq!(others_in(&[b'x'; 2000], &mut [0; 1024]), None);
+    }
+
+    #[test]
+    fn an_environment_keeps_the_rest() {
+        let entries = [c"A=1", c"SUPERPAGE_RUN=6,7", c"LD_PRELOAD=/a/libsuperpage.so", c"B=2"];
+        let mut pointers = entries.map(CStr::as_ptr).to_vec();
+        pointers.push(core::ptr::null());
+        let kept = without_ours(pointers.as_ptr(), |environment| {
+            // SAFETY: the environment ends with a null pointer.
+            let texts =
+                (0..).map(|at| unsafe { *environment.add(at) }).take_while(|at| !at.is_null());
+            // SAFETY: its entries are those above.
+            texts.map(|text| unsafe { CStr::from_ptr(text) }).collect::<std::vec::Vec<_>>()
+        });
+        assert_eq!(kept, [c"A=1", c"B=2"]);
+    }
+
+    #[test]
+    fn a_programs_linker_is_read() {
+        let program = std::fs::read("/proc/self/exe").expect("we run");
+        let linker = linker_in(&program[..4096]).expect("we are linked dynamically");
+        assert!(linker.starts_with(b"/lib64/ld-linux-x86-64.so"));
+        assert_eq!(linker_in(b"#!/bin/sh\n"), None);
+        assert_eq!(linker_in(&program[..70]), None);
+    }
+}
