@@ -1,13 +1,11 @@
 //! The heap of a program that `superpage run --heap` has started, as it stands: from the counters that the library in the
 //! program keeps. Another process finds them by what the program has mapped.
 //!
-//! The file of the counters is its owner's alone, and only who may trace the program sees what it has mapped. The commands
+//! The file of the counters is in memory, and only who may trace the program and `superpage run` can open it. The commands
 //! make tables and reports of it.
 
 use crate::show;
 use serde_json::{Value, json};
-use std::ffi::OsStr;
-use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use superpage_kernel::process::Process;
@@ -16,10 +14,8 @@ use superpage_kernel::{Error, status};
 use superpage_launch::{Counters, FORMAT, HeapCounters};
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, Pid, Share};
 
-/// The beginning of the name of the directory in which `superpage run` keeps the counters.
-pub(crate) const DIRECTORY: &str = "superpage-run-";
-/// The name of their file there.
-pub(crate) const FILE: &str = "counters";
+/// The name of the file in memory in which `superpage run` keeps the counters.
+pub(crate) const COUNTERS: &str = "superpage-run";
 
 /// How a heap stands, and what was counted since its program began.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -266,7 +262,7 @@ impl RunningHeap {
 
     /// The heap whose counters the process has mapped.
     fn mapped_by(process: &Process) -> Result<Self, NoHeap> {
-        let page = PeersPage::of(process, is_of_counters)?.ok_or(NoHeap::Ordinary)?;
+        let page = PeersPage::of(process, COUNTERS)?.ok_or(NoHeap::Ordinary)?;
         let words = page.read()?;
         let counters = Counters::of(&words);
         match counters.format.load(Relaxed) {
@@ -274,8 +270,9 @@ impl RunningHeap {
             FORMAT => {}
             _ => return Err(NoHeap::OtherVersion),
         }
-        match u32::try_from(counters.heap.process.load(Relaxed)) {
+        match u32::try_from(counters.process.load(Relaxed)) {
             Ok(0) | Err(_) => Err(NoHeap::Ordinary),
+            Ok(_) if counters.heap.size.load(Relaxed) == 0 => Err(NoHeap::Ordinary),
             Ok(program) => Ok(Self { page, program: Pid(program) }),
         }
     }
@@ -291,23 +288,9 @@ impl RunningHeap {
     }
 }
 
-fn is_of_counters(path: &Path) -> bool {
-    let directory = path.parent().and_then(Path::file_name).unwrap_or_default();
-    let is_ours = directory.as_encoded_bytes().starts_with(DIRECTORY.as_bytes());
-    is_ours && path.file_name() == Some(OsStr::new(FILE))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_files_of_superpage_run_are_looked_at() {
-        assert!(is_of_counters(Path::new("/tmp/superpage-run-x1/counters")));
-        for other in ["/tmp/superpage-run-x1/other", "/tmp/counters", "counters", "/", ""] {
-            assert!(!is_of_counters(Path::new(other)), "{other}");
-        }
-    }
 
     #[test]
     fn rates_are_of_what_was_counted_since() {

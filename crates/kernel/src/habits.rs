@@ -14,7 +14,7 @@ use crate::{status, text};
 use rustix::fs::{Dir, readlinkat};
 
 /// A process's descriptors are read up to this number. Chosen, not measured: a process may have a million.
-const MOST_DESCRIPTORS: usize = 1 << 16;
+pub(crate) const MOST_DESCRIPTORS: usize = 1 << 16;
 /// A process's threads are read up to this number. Chosen, not measured.
 const MOST_THREADS: usize = 4000;
 

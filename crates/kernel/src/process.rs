@@ -7,13 +7,13 @@
 //! [proc(5)](https://man7.org/linux/man-pages/man5/proc.5.html).
 
 use crate::error::{Error, Result};
+use crate::habits::MOST_DESCRIPTORS;
 use crate::text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Dir, Mode, OFlags, PROC_SUPER_MAGIC, openat, statfs};
+use rustix::fs::{Dir, DirEntry, Mode, OFlags, PROC_SUPER_MAGIC, openat, readlinkat, statfs};
 use rustix::io::Errno;
 use rustix::process::{self, PidfdFlags, pidfd_open};
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -158,24 +158,24 @@ impl Process {
         Error::TooLong { pid: self.pid, file: name.to_owned(), limit }
     }
 
-    /// Opens a file to read and write it, by the absolute path at which the process sees it; `None` if nothing is there that
-    /// can be opened so. No link is followed at the path's end, and no device waited for.
+    /// Opens to read and write whatever it has open of which the kernel says `target`, the text behind the link in its
+    /// directory `fd`. No more of them are looked at than for its habits
+    /// ([`habits::of`](crate::habits::of)).
     ///
     /// # Errors
-    /// [`Error::Denied`], [`Error::Failed`].
-    pub fn open_seen(&self, path: &Path) -> Result<Option<OwnedFd>> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let mut seen = OsString::from("root");
-        seen.push(path);
-        match openat(&self.directory, Path::new(&seen), flags, Mode::empty()) {
-            Ok(file) => Ok(Some(file)),
-            Err(Errno::NOENT | Errno::SRCH | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => Ok(None),
-            Err(errno) => Err(explain(
-                errno,
-                self.pid,
-                &format!("open {}, which it has mapped", path.display()),
-            )),
-        }
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
+    pub fn descriptors_of(&self, target: &[u8]) -> Result<Vec<OwnedFd>> {
+        let fail = |errno| explain(errno, self.pid, "open what it has open");
+        let directory = self.open_file("fd")?;
+        let entries = Dir::read_from(&directory).map_err(fail)?;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = |entry: DirEntry| {
+            let found = readlinkat(&directory, entry.file_name(), Vec::new()).ok()?;
+            let is_wanted = found.as_bytes() == target;
+            is_wanted.then(|| openat(&directory, entry.file_name(), flags, Mode::empty()))
+        };
+        let found = entries.take(MOST_DESCRIPTORS).filter_map(|entry| open(entry.ok()?));
+        found.map(|opened| opened.map_err(fail)).collect()
     }
 
     /// The numbers of its threads, those that are ending too.

@@ -1,5 +1,7 @@
-//! A page of memory that another process shares, through a file that both have mapped.
+//! A page of memory that another process shares, through a file in memory (memfd) that both have mapped. It has no name in any
+//! file system, so it needs no directory, and nothing is left of it when the last process has ended.
 //!
+//! [memfd_create(2)](https://man7.org/linux/man-pages/man2/memfd_create.2.html),
 //! [mmap(2)](https://man7.org/linux/man-pages/man2/mmap.2.html).
 
 #![expect(unsafe_code, reason = "maps a file and hands out what is in it")]
@@ -7,13 +9,13 @@
 use crate::error::{Error, Result};
 use crate::maps::{self, Sharing, Vma};
 use crate::process::Process;
+use crate::status;
 use crate::width::to_usize;
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use superpage_units::BASE_PAGE_BYTES;
@@ -21,10 +23,11 @@ use superpage_units::BASE_PAGE_BYTES;
 /// Words in a page.
 const WORDS: usize = to_usize(BASE_PAGE_BYTES) / size_of::<u64>();
 
-/// The first page of a file, mapped until it is dropped.
+/// The first page of a file in memory, open and mapped until it is dropped.
 #[derive(Debug)]
 pub struct SharedPage {
     words: *mut [AtomicU64; WORDS],
+    file: File,
 }
 
 // SAFETY: the words are atomic, and the mapping belongs to this value.
@@ -33,33 +36,33 @@ unsafe impl Send for SharedPage {}
 unsafe impl Sync for SharedPage {}
 
 impl SharedPage {
-    /// Creates a file of one page of zeroes, for this user alone, and maps it.
+    /// Creates a file in memory with one page of zeroes, and maps it. `name` is what others see of it
+    /// ([`PeersPage::of`]).
     ///
     /// # Errors
-    /// [`Error::Failed`] if the file exists already, or cannot be created or mapped.
-    pub fn create(path: &Path) -> Result<Self> {
-        let failed = |error: &std::io::Error| Error::from_io(error, "create", path);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|error| failed(&error))?;
+    /// [`Error::Failed`] if it cannot be created or mapped.
+    pub fn create(name: &str) -> Result<Self> {
+        let failed = |errno| Error::from_errno(errno, format!("create a memfd for {name}"));
+        let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(failed)?;
         // Where there is no room for it, writing to the mapping would be a signal.
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, BASE_PAGE_BYTES)
-            .map_err(|errno| failed(&errno.into()))?;
-        Self::map(&file, path)
+        fallocate(&file, FallocateFlags::empty(), 0, BASE_PAGE_BYTES).map_err(failed)?;
+        Self::map(file.into())
     }
 
-    fn map(file: &File, path: &Path) -> Result<Self> {
+    fn map(file: File) -> Result<Self> {
         let length = to_usize(BASE_PAGE_BYTES);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let anywhere = std::ptr::null_mut();
         // SAFETY: the kernel chooses an unused place.
-        let start = unsafe { mmap(anywhere, length, protection, MapFlags::SHARED, file, 0) }
-            .map_err(|errno| Error::from_errno(errno, format!("map {}", path.display())))?;
-        Ok(Self { words: start.cast() })
+        let start = unsafe { mmap(anywhere, length, protection, MapFlags::SHARED, &file, 0) }
+            .map_err(|errno| Error::from_errno(errno, "map a page to share"))?;
+        Ok(Self { words: start.cast(), file })
+    }
+
+    /// The number of its file among the descriptors of this process, through which others open it (`/proc/PID/fd`).
+    #[must_use]
+    pub fn descriptor(&self) -> u32 {
+        self.file.as_raw_fd().unsigned_abs()
     }
 
     /// Its words. The other process may change them at any time.
@@ -84,25 +87,42 @@ impl Drop for SharedPage {
 /// file, and only who wants to change a word touches the mapping.
 #[derive(Debug)]
 pub struct PeersPage {
-    file: File,
     page: SharedPage,
 }
 
 impl PeersPage {
-    /// The page of a file that `process` has mapped and whose path `is_wanted`; `None` if it has none such. It is the file
-    /// that is mapped, and not another one that lies at that path by now.
+    /// The page in a memfd of this name that `process` has mapped, and that `process` itself or its parent has open; `None`
+    /// if there is none such.
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::Denied`] if the process or the file is somebody else's, [`Error::Failed`].
-    pub fn of(process: &Process, is_wanted: fn(&Path) -> bool) -> Result<Option<Self>> {
-        for vma in maps::of(process)? {
-            let path = Path::new(OsStr::from_bytes(&vma.name));
-            let is_page = vma.size().0 == BASE_PAGE_BYTES && vma.sharing == Sharing::Shared;
-            if is_page && vma.permissions.write && is_wanted(path) {
-                let found = Self::open(process, path)?;
-                if let Some(found) = found
-                    && found.is_mapped_as(&vma)?
-                {
+    /// [`Error::Gone`], [`Error::Denied`] if the process or its parent is somebody else's, [`Error::Failed`].
+    pub fn of(process: &Process, name: &str) -> Result<Option<Self>> {
+        let seen = format!("/memfd:{name} (deleted)").into_bytes();
+        let mapped: Vec<Vma> = maps::of(process)?
+            .into_iter()
+            .filter(|vma| vma.size().0 == BASE_PAGE_BYTES && vma.sharing == Sharing::Shared)
+            .filter(|vma| vma.permissions.write && vma.name == seen)
+            .collect();
+        if mapped.is_empty() {
+            return Ok(None);
+        }
+        if let Some(found) = Self::open_in(process, &seen, &mapped)? {
+            return Ok(Some(found));
+        }
+        let parent = Process::open(status::parent(process)?)?;
+        Self::open_in(&parent, &seen, &mapped)
+    }
+
+    /// The page of whichever descriptor of `holder` is for a file that is mapped so.
+    fn open_in(holder: &Process, seen: &[u8], mapped: &[Vma]) -> Result<Option<Self>> {
+        for file in holder.descriptors_of(seen)? {
+            let file = File::from(file);
+            if file.metadata().is_ok_and(|status| status.len() != BASE_PAGE_BYTES) {
+                continue;
+            }
+            let found = Self { page: SharedPage::map(file)? };
+            for vma in mapped {
+                if found.is_mapped_as(vma)? {
                     return Ok(Some(found));
                 }
             }
@@ -110,18 +130,7 @@ impl PeersPage {
         Ok(None)
     }
 
-    fn open(process: &Process, path: &Path) -> Result<Option<Self>> {
-        let Some(file) = process.open_seen(path)?.map(File::from) else { return Ok(None) };
-        let status = file.metadata().map_err(|error| Error::from_io(&error, "look at", path))?;
-        if !status.is_file() || status.len() != BASE_PAGE_BYTES {
-            return Ok(None);
-        }
-        let page = SharedPage::map(&file, path)?;
-        Ok(Some(Self { file, page }))
-    }
-
-    /// Whether it is the same file. What the kernel says of a mapping is compared with what it says of a mapping: some file
-    /// systems have another number for what is mapped than for what is open.
+    /// Whether it is the same file. What the kernel says of a mapping is compared with what it says of a mapping.
     fn is_mapped_as(&self, vma: &Vma) -> Result<bool> {
         let ours = maps::of(&Process::current()?)?;
         let start = self.page.words.addr() as u64;
@@ -135,7 +144,7 @@ impl PeersPage {
     /// [`Error::Failed`] if the file has become shorter.
     pub fn read(&self) -> Result<Box<[AtomicU64; WORDS]>> {
         let mut bytes = [0; to_usize(BASE_PAGE_BYTES)];
-        self.file.read_exact_at(&mut bytes, 0).map_err(|error| {
+        self.page.file.read_exact_at(&mut bytes, 0).map_err(|error| {
             let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
             Error::from_errno(errno, "read a page that another process has mapped")
         })?;
@@ -160,46 +169,38 @@ mod tests {
 
     #[test]
     fn a_page_of_another_process_is_found_by_what_it_maps() {
-        let directory = tempfile::tempdir().expect("there is room");
-        let path = directory.path().join("page-of-a-peer");
-        let is_wanted = |path: &Path| path.ends_with("page-of-a-peer");
+        const NAME: &str = "page-of-a-peer";
         let us = Process::current().expect("our own process opens");
-        let find = || PeersPage::of(&us, is_wanted).expect("our maps are readable");
+        let find = || PeersPage::of(&us, NAME).expect("our maps are readable");
         assert!(find().is_none(), "nothing is mapped");
-        let page = SharedPage::create(&path).expect("it is new");
+        let page = SharedPage::create(NAME).expect("there is memory");
         let found = find().expect("it is mapped");
         found.page().words()[3].store(7, Relaxed);
         assert_eq!(page.words()[3].load(Relaxed), 7);
         assert_eq!(found.read().expect("it is whole")[3].load(Relaxed), 7);
-        drop(found);
-        // Another file at the path is not what is mapped.
-        let other = directory.path().join("other");
-        let bytes = [0; to_usize(BASE_PAGE_BYTES)];
-        std::fs::write(&other, bytes).expect("there is room");
-        std::fs::rename(&other, &path).expect("it is replaced");
+        drop((found, page));
+        // Another file of this name is not what is mapped.
+        let _other = memfd_create(NAME, MemfdFlags::CLOEXEC).expect("there is memory");
         assert!(find().is_none(), "it is another file");
     }
 
     #[test]
     fn a_page_that_was_cut_off_is_an_error_and_no_signal() {
-        let directory = tempfile::tempdir().expect("there is room");
-        let path = directory.path().join("page-that-is-cut-off");
-        let _page = SharedPage::create(&path).expect("it is new");
+        const NAME: &str = "page-that-is-cut-off";
+        let page = SharedPage::create(NAME).expect("there is memory");
         let us = Process::current().expect("our own process opens");
-        let found = PeersPage::of(&us, |path| path.ends_with("page-that-is-cut-off"));
-        let found = found.expect("our maps are readable").expect("it is mapped");
-        std::fs::write(&path, "short").expect("there is room");
+        let found = PeersPage::of(&us, NAME).expect("our maps are readable");
+        let found = found.expect("it is mapped");
+        page.file.set_len(5).expect("it is ours");
         assert!(found.read().is_err());
     }
 
     #[test]
     fn what_is_written_is_in_the_file() {
-        let directory = tempfile::tempdir().expect("there is room");
-        let path = directory.path().join("page");
-        let page = SharedPage::create(&path).expect("it is new");
+        let page = SharedPage::create("page").expect("there is memory");
         page.words()[1].store(0x0102, Relaxed);
-        let bytes = std::fs::read(&path).expect("it is there");
+        let path = format!("/proc/self/fd/{}", page.descriptor());
+        let bytes = std::fs::read(path).expect("it is there");
         assert_eq!((bytes.len(), bytes[8], bytes[9]), (4096, 2, 1));
-        assert!(SharedPage::create(&path).is_err(), "it exists");
     }
 }

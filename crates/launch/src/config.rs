@@ -6,21 +6,21 @@ use superpage_units::{Bytes, Pid};
 /// The environment variable that holds a [`Config`].
 pub const VARIABLE: &str = "SUPERPAGE_RUN";
 
-/// The longest path of the counters' file, in bytes.
-pub const MAX_PATH: usize = 200; // /run, /tmp and a name of ours are far shorter
+/// The environment variable that keeps the library out of a program, if it is there and not empty.
+pub const OUT: &str = "SUPERPAGE_OFF";
 
-/// The value that an entry of an environment (`NAME=VALUE`, with its zero or without) gives [`VARIABLE`]; `None` if
+/// The value that an entry of an environment (`NAME=VALUE`, with its zero or without) gives the variable `name`; `None` if
 /// it is about another variable.
 #[must_use]
-pub fn value_in(entry: &[u8]) -> Option<&[u8]> {
-    entry.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=")
+pub fn value_of<'a>(name: &str, entry: &'a [u8]) -> Option<&'a [u8]> {
+    entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
 /// The part of the machine's memory that stays available, one in so many: nothing is taken for gigantic pages below
 /// it, and what they hold for nothing is given back. Chosen, not measured.
 pub const KEPT: u64 = 8;
 
-const VERSION: &str = "5";
+const VERSION: &str = "6";
 
 /// The name of no policy, with which the library leaves all memory to the kernel, and of no promotion.
 pub const OFF: &str = "off";
@@ -111,15 +111,15 @@ pub struct Config<'a> {
     pub ready: u32,
     /// The heap in which the program's memory lives; `None` if that is memory.
     pub heap: Option<Heap>,
-    /// The file of the [`Counters`](crate::Counters).
-    pub counters: &'a str,
+    /// The descriptor of the file of the [`Counters`](crate::Counters) in the process of `superpage run`.
+    pub counters: u32,
 }
 
 impl<'a> Config<'a> {
     /// Reads the text that [`Config`]'s `Display` wrote; `None` for any other text.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
-        let mut fields = text.splitn(8, ',');
+        let mut fields = text.split(',');
         let mut field = || fields.next();
         if field()? != VERSION {
             return None;
@@ -141,7 +141,10 @@ impl<'a> Config<'a> {
             OFF => None,
             heap => Some(Heap::parse(heap)?),
         };
-        let counters = field().filter(|path| path.len() <= MAX_PATH)?;
+        let counters = field()?.parse().ok()?;
+        if field().is_some() {
+            return None;
+        }
         Some(Self { parent, children, policy, promote, ready, heap, counters })
     }
 }
@@ -178,7 +181,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for children in [false, true] {
-            let counters = "/run/a,b c";
+            let counters = 6;
             let (parent, policy) = (Pid(7), "trident");
             let heap = Heap {
                 file: 5,
@@ -208,18 +211,25 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_that_of_the_whole_name() {
+        assert_eq!(value_of(OUT, b"SUPERPAGE_OFF=1"), Some(b"1".as_slice()));
+        assert_eq!(value_of(OUT, b"SUPERPAGE_OFFER=1"), None);
+        assert_eq!(value_of(VARIABLE, b"SUPERPAGE_OFF=1"), None);
+    }
+
+    #[test]
     fn anything_else_is_nothing() {
-        let long = std::format!("5,7,alone,trident,safe,2,off,/{}", "x".repeat(MAX_PATH));
         for text in [
             "",
-            "1,7,alone,trident,safe,2,off,/a",
-            "5,7",
-            "5,x,alone,trident,safe,2,off,/a",
-            "5,7,some,trident,safe,2,off,/a",
-            "5,7,alone,trident,x,2,off,/a",
-            "5,7,alone,trident,safe,-1,off,/a",
-            "5,7,alone,trident,safe,2,1/2,/a",
-            &long,
+            "1,7,alone,trident,safe,2,off,4",
+            "6,7",
+            "6,x,alone,trident,safe,2,off,4",
+            "6,7,some,trident,safe,2,off,4",
+            "6,7,alone,trident,x,2,off,4",
+            "6,7,alone,trident,safe,-1,off,4",
+            "6,7,alone,trident,safe,2,1/2,4",
+            "6,7,alone,trident,safe,2,off,/a",
+            "6,7,alone,trident,safe,2,off,4,5",
         ] {
             assert_eq!(Config::parse(text), None, "{text}");
         }

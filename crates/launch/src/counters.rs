@@ -4,10 +4,10 @@
 #![expect(unsafe_code, reason = "looks at the words of the file as counters")]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
+use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos, Pid};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 10;
+pub const FORMAT: u64 = 11;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub enum Cause {
     Pinned,
     /// A limit stands against the library's address space or data (RLIMIT_AS, RLIMIT_DATA), so the program runs unmanaged.
     Limited,
+    /// The program is linked with a sanitizer, or runs under Valgrind, so it runs unmanaged.
+    Instrumented,
     /// The process may not have a userfaultfd, so no first touch is told to the library, and writes can only be held
     /// while the program has one thread.
     NoRights,
@@ -44,13 +46,14 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::PoolEmpty,
         Self::Forked,
         Self::NoMemory,
         Self::MayPin,
         Self::Pinned,
         Self::Limited,
+        Self::Instrumented,
         Self::NoRights,
         Self::NotWanted,
         Self::Written,
@@ -71,6 +74,9 @@ impl Cause {
             Self::NoMemory => "there was no memory to copy a gigantic page to",
             Self::Limited => {
                 "the address space or data is limited (RLIMIT_AS, RLIMIT_DATA), so the program ran unmanaged"
+            }
+            Self::Instrumented => {
+                "the program is linked with a sanitizer, or runs under Valgrind, so it ran unmanaged"
             }
             Self::NoRights => {
                 "the program may not have a userfaultfd, so it has 1 GiB pages only while it has one thread"
@@ -96,6 +102,7 @@ impl Cause {
             Self::MayPin => "may_pin",
             Self::Pinned => "pinned",
             Self::Limited => "limited",
+            Self::Instrumented => "instrumented",
             Self::NoRights => "no_rights",
             Self::NotWanted => "not_wanted",
             Self::Written => "written",
@@ -209,8 +216,6 @@ pub struct HeapCounters {
     pub base: AtomicU64,
     /// Ranges that were read before they were touched, and touched before they left memory.
     pub ahead_used: AtomicU64,
-    /// The number of the process whose heap it is, as the process itself knows it; zero before there is one.
-    pub process: AtomicU64,
     /// The most that the program may have in the heap, in bytes.
     pub size: AtomicU64,
     /// The memory that the heap may take, in bytes, which the pager keeps to; zero before the heap holds anything.
@@ -239,6 +244,11 @@ pub struct HeapCounters {
 pub struct Counters {
     /// [`FORMAT`], written by the library.
     pub format: AtomicU64,
+    /// The number of the process that is managed, as the process itself knows it; zero before there is one. With children
+    /// that are managed too, the first of them.
+    pub process: AtomicU64,
+    /// Not zero once the program was ended because it waited for a thread that the kernel had ended alone (seccomp).
+    pub lost_thread: AtomicU64,
     /// The most gigantic pages that ever mapped memory of one process.
     pub most_gigantic: AtomicU64,
     /// First touches that a gigantic page served.
@@ -290,6 +300,15 @@ impl Counters {
         unsafe { &*core::ptr::from_ref(words).cast() }
     }
 
+    /// Has this process be the one that is managed; whether it is. The programs that a process executes one after the other
+    /// are one process. A child of the program whose parent has ended may become a child of `superpage run`, and is not it.
+    #[must_use]
+    pub fn claim(&self, process: Pid) -> bool {
+        let own = u64::from(process.0);
+        self.process.compare_exchange(0, own, Relaxed, Relaxed).is_ok()
+            || self.process.load(Relaxed) == own
+    }
+
     /// Notes how many gigantic pages map memory of a process now.
     pub fn gigantic(&self, now: u64) {
         self.most_gigantic.fetch_max(now, Relaxed);
@@ -333,6 +352,12 @@ mod tests {
             let found = waits.quantile(share).expect("there are some").0 as f64;
             assert!((0.75..1.34).contains(&(found / expected)), "{share}: {found}");
         }
+    }
+
+    #[test]
+    fn one_process_is_managed() {
+        let counters = Counters::default();
+        assert!(counters.claim(Pid(7)) && counters.claim(Pid(7)) && !counters.claim(Pid(8)));
     }
 
     #[test]

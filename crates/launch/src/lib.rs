@@ -13,9 +13,12 @@ extern crate std;
 
 mod config;
 mod counters;
+mod process;
+pub mod symbols;
 
 pub use config::{
-    Config, Heap, KEPT, LEAST_MEMORY, MAX_PATH, MOST_COMPRESSED, MOST_SIZE, OFF, Promote, SPARE,
-    VARIABLE, value_in,
+    Config, Heap, KEPT, LEAST_MEMORY, MOST_COMPRESSED, MOST_SIZE, OFF, OUT, Promote, SPARE,
+    VARIABLE, value_of,
 };
 pub use counters::{Cause, Counters, FORMAT, HeapCounters, Refused, Waits, Words};
+pub use process::{is_instrumented, is_kept_out, variable};

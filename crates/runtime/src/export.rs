@@ -12,17 +12,17 @@
 #![expect(unsafe_code, reason = "C functions that programs call")]
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
-use crate::areas::{Areas, areas};
+use crate::areas::areas;
 use crate::fork::Heap;
 use crate::sys::{Errno, Mmap, Result, Span};
-use crate::{advice, fork, memory, shm, sys};
+use crate::{advice, fork, limited, memory, shm, sys};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use syscalls::Sysno;
 
 /// The result of a C function: the value, or `failed` with errno set.
-fn answer<T>(done: Result<usize>, convert: impl FnOnce(usize) -> T, failed: T) -> T {
+pub(crate) fn answer<T>(done: Result<usize>, convert: impl FnOnce(usize) -> T, failed: T) -> T {
     match done {
         Ok(value) => convert(value),
         Err(errno) => {
@@ -473,22 +473,55 @@ pub(crate) unsafe extern "C" fn prlimit(
     new: *const libc::rlimit64,
     old: *mut libc::rlimit64,
 ) -> c_int {
-    if let Some(areas) = areas() {
-        about_to_limit(areas, process, resource, new);
-    }
     // SAFETY: the caller's promise.
-    number(unsafe { syscalls::syscall!(Sysno::prlimit64, process, resource, new, old) })
+    number(unsafe {
+        limit(process, resource, new, old, |new| {
+            syscalls::syscall!(Sysno::prlimit64, process, resource, new, old)
+        })
+    })
 }
 
-/// A limit is about to be set: what is reserved would count against that of the address space.
-fn about_to_limit(areas: &Areas, process: c_int, resource: c_int, new: *const libc::rlimit64) {
-    let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
-    if limits.iter().any(|limit| resource == sys::int(*limit as usize))
-        && !new.is_null()
-        && (process == 0 || process.unsigned_abs() == sys::process())
-    {
-        memory::close(areas);
+/// Has `ask` set and read limits: it gets those for the kernel.
+///
+/// # Safety
+/// As of prlimit.
+unsafe fn limit(
+    process: c_int,
+    resource: c_int,
+    new: *const libc::rlimit64,
+    old: *mut libc::rlimit64,
+    ask: impl FnOnce(*const c_void) -> Result<usize>,
+) -> Result<usize> {
+    let Some(areas) = areas() else { return ask(new.cast()) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let limits = limited::about_to_set(areas, process, resource, new);
+        let done = ask(limits.as_ref().map_or(new.cast(), |limits| limits.as_ptr().cast()));
+        if done.is_ok() {
+            limited::was_read(areas, process, resource, old);
+        }
+        done
     }
+}
+
+/// getrlimit(2).
+///
+/// # Safety
+/// As of getrlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn getrlimit(resource: c_int, old: *mut libc::rlimit64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { prlimit(0, resource, core::ptr::null(), old) }
+}
+
+/// getrlimit64(3): the same on this architecture.
+///
+/// # Safety
+/// As of getrlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut libc::rlimit64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { getrlimit(resource, old) }
 }
 
 /// prlimit64(3): the same on this architecture.
@@ -767,12 +800,17 @@ pub(crate) unsafe extern "C" fn syscall(
             }
             libc::SYS_mlockall => memory::lock_all(areas, pass),
             libc::SYS_setrlimit => {
-                about_to_limit(areas, 0, sys::int(a), b as *const libc::rlimit64);
-                pass()
+                let new = b as *const libc::rlimit64;
+                let none = core::ptr::null_mut();
+                limit(0, sys::int(a), new, none, |new| {
+                    sys::any(sys::to_usize(call.cast_unsigned()), [a, new.addr(), 0, 0, 0, 0])
+                })
             }
             libc::SYS_prlimit64 => {
-                about_to_limit(areas, sys::int(a), sys::int(b), c as *const libc::rlimit64);
-                pass()
+                let (new, old) = (c as *const libc::rlimit64, d as *mut libc::rlimit64);
+                limit(sys::int(a), sys::int(b), new, old, |new| {
+                    sys::any(sys::to_usize(call.cast_unsigned()), [a, b, new.addr(), d, 0, 0])
+                })
             }
             libc::SYS_fork => fork::unheard(areas, Heap::Paged, pass),
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 && b == 0 => {

@@ -164,7 +164,7 @@ fn open(holes: &[Span]) -> Result<(), Cause> {
     // have, a hole is one VMA with them.
     let mut done = holes.iter().map(|hole| unsafe {
         let _ = sys::madvise(*hole, libc::MADV_HUGEPAGE);
-        sys::mprotect(*hole, protection)
+        sys::open_reserved(*hole, protection)
     });
     if done.all(|done| done.is_ok()) { Ok(()) } else { Err(Cause::Kernel) }
 }

@@ -10,16 +10,18 @@ use crate::machine::Decider;
 use crate::pager::{self, Pager, WORKERS};
 use crate::slot::Slots;
 use crate::space::{SlotPages, Space};
-use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
+use crate::sys::{self, Descriptor, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
-use crate::{background, child, export, fault, fork, service};
+use crate::{background, child, exec, export, fault, fork, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 use std::io::Write;
-use superpage_launch::{Cause, Config, Counters, FORMAT, Heap, MAX_PATH, value_in};
+use superpage_launch::{
+    Cause, Config, Counters, FORMAT, Heap, VARIABLE, is_instrumented, is_kept_out, variable,
+};
 use superpage_policy::promotion::list;
 use superpage_units::{Bytes, Pid};
 
@@ -36,47 +38,63 @@ type Constructor = extern "C" fn(c_int, *const *const c_char, *const *const c_ch
 static CONSTRUCTOR: Constructor = constructor;
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // SAFETY: libc passes the environment, which ends with a null pointer.
-    let Some(text) = (unsafe { variable(environment) }) else { return };
+    // SAFETY: libc passes the environment, which ends with a null pointer, and whose entries live as long as the stack.
+    let (text, is_out, is_instrumented) = unsafe {
+        let text = variable(environment, VARIABLE);
+        (text, is_kept_out(environment), is_instrumented(environment))
+    };
+    let Some(text) = text else { return };
     let Some(config) = text.to_str().ok().and_then(Config::parse) else {
         sys::complain("superpage: the library and `superpage run` are of different builds\n");
         return;
     };
+    if !config.children {
+        exec::note_unmanaged();
+    }
     // A child of the program has the same environment, and another parent.
-    if config.manages(Pid(sys::parent())) && fork::watch().is_ok() {
-        let _ = begin(&config);
+    if is_out || !config.manages(Pid(sys::parent())) || fork::watch().is_err() {
+        return;
+    }
+    match begin(&config, is_instrumented) {
+        // A program that needs the heap would take all of memory instead.
+        Err(errno) if config.heap.is_some() => {
+            end_without_heap(errno.name().unwrap_or("an unknown error"));
+        }
+        Ok(()) | Err(_) => {}
     }
 }
 
-/// Our variable in this environment.
-///
-/// # Safety
-/// The pointer must be to an environment as main gets it, and live for ever.
-unsafe fn variable(environment: *const *const c_char) -> Option<&'static CStr> {
-    for index in 0.. {
-        // SAFETY: the caller's promise; the loop ends at the null pointer.
-        let entry = unsafe { *environment.add(index) };
-        if entry.is_null() {
-            return None;
-        }
-        // SAFETY: the caller's promise.
-        let entry = unsafe { CStr::from_ptr(entry) };
-        if let Some(value) = value_in(entry.to_bytes_with_nul()) {
-            return CStr::from_bytes_with_nul(value).ok();
-        }
-    }
-    None
+/// Ends a program that was to have a heap, which cannot be had: its data may be larger than memory.
+pub(crate) fn end_without_heap(why: &str) -> ! {
+    sys::complain("superpage: the program was ended, because no heap can be had in it (");
+    sys::complain(why);
+    sys::complain("): run it without --heap, or with SUPERPAGE_OFF=1\n");
+    sys::end_process(NOT_POSSIBLE);
 }
 
-fn begin(config: &Config<'_>) -> Result<()> {
-    let counters = map_counters(config.counters)?;
+/// The exit code of `superpage run` for what cannot be done here.
+const NOT_POSSIBLE: i32 = 3;
+
+fn begin(config: &Config<'_>, is_instrumented: bool) -> Result<()> {
+    let counters = map_counters(config)?;
+    if !config.children && !counters.claim(Pid(sys::process())) {
+        return Ok(()); // an orphan
+    }
+    if !config.children {
+        exec::note_managed();
+    }
     counters.format.store(FORMAT, Relaxed);
     let Some(policy) = list::find(config.policy) else { return Ok(()) }; // such as `OFF`
+    if is_instrumented {
+        counters.refused.add(Cause::Instrumented);
+        return Ok(());
+    }
     // The reservation, and pages that are ready, would count against it.
     if sys::limit(libc::RLIMIT_AS).or(sys::limit(libc::RLIMIT_DATA)).is_some() {
         counters.refused.add(Cause::Limited);
-        return Ok(());
+        return if config.heap.is_some() { Err(sys::Errno::ENOMEM) } else { Ok(()) };
     }
+    let before = sys::address_space();
     let (span, slots) = reserve(config.heap.map(|heap| heap.size))?;
     // SAFETY: zero bytes are slots of which all pages are free.
     let pages = unsafe { zeroed::<SlotPages>(slots) }?;
@@ -97,11 +115,12 @@ fn begin(config: &Config<'_>) -> Result<()> {
         counters.heap.for_compressed.store(heap.compressed.0, Relaxed);
         counters.heap.memory.store(0, Relaxed);
         counters.heap.most.store(0, Relaxed);
-        counters.heap.process.store(sys::process().into(), Relaxed);
     }
     let areas = areas.in_file(config.heap.map(|heap| (heap, config.parent)));
     let areas = Box::leak(Box::new(areas));
+    note_own(areas, before);
     export::resolve();
+    exec::resolve();
     child::resolve();
     // A panic's message has nowhere to go, and writing it would call libc.
     std::panic::set_hook(Box::new(|_| {}));
@@ -109,14 +128,17 @@ fn begin(config: &Config<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Opens a file that a process has open as this number.
+fn open_of(process: Pid, number: u32, flags: i32) -> Result<Descriptor> {
+    let mut path = [0; 64];
+    let mut rest = &mut path[..];
+    write!(rest, "/proc/{process}/fd/{number}\0").map_err(|_| sys::Errno::EINVAL)?;
+    sys::open(CStr::from_bytes_until_nul(&path).map_err(|_| sys::Errno::EINVAL)?, flags)
+}
+
 /// The counters, in the file of `superpage run`.
-fn map_counters(path: &str) -> Result<&'static Counters> {
-    let mut with_zero = [0; MAX_PATH + 1];
-    if let Some(place) = with_zero.get_mut(..path.len()) {
-        place.copy_from_slice(path.as_bytes());
-    }
-    let path = CStr::from_bytes_until_nul(&with_zero).map_err(|_| sys::Errno::EINVAL)?;
-    let file = sys::open(path, libc::O_RDWR)?;
+fn map_counters(config: &Config<'_>) -> Result<&'static Counters> {
+    let file = open_of(config.parent, config.counters, libc::O_RDWR)?;
     let asked = Mmap {
         address: 0,
         length: PAGE,
@@ -145,6 +167,12 @@ fn reserve(heap: Option<Bytes>) -> Result<(Span, usize)> {
             Ok(mapped) => {
                 let span =
                     Span { start: mapped.next_multiple_of(GIGANTIC), length: slots * GIGANTIC };
+                let end = mapped + length;
+                for (start, end) in [(mapped, span.start), (span.end(), end)] {
+                    // SAFETY: it was just reserved, and is not needed.
+                    let _ = unsafe { sys::munmap(start, end - start) };
+                }
+                sys::leave_out_of_dumps(span);
                 return Ok((span, slots));
             }
             Err(errno) if slots == 1 => return Err(errno),
@@ -172,6 +200,7 @@ pub(crate) unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
     let length = (count * size_of::<T>()).next_multiple_of(PAGE);
     // SAFETY: the kernel chooses an unused place.
     let start = unsafe { sys::mmap(Mmap::anywhere(length, READ_WRITE, libc::MAP_NORESERVE)) }?;
+    sys::leave_out_of_dumps(Span { start, length });
     // SAFETY: it was just mapped, holds zero bytes, and is never unmapped.
     Ok(unsafe { core::slice::from_raw_parts_mut(start as *mut T, count) })
 }
@@ -184,8 +213,19 @@ static STATE: AtomicU32 = AtomicU32::new(STARTING);
 /// Starts the library's threads, and waits until faults are served; whether all run. Otherwise none goes on, because it
 /// would outlive the program's, and the cause is counted. Once in a process, with the lock of the space held.
 pub(crate) fn start_threads(areas: &Areas) -> bool {
+    let before = sys::address_space();
     let started = thread::start(service_thread, Descriptors::Own);
-    refuse(areas.counters, Cause::Kernel, started).is_some() && all_run()
+    let do_run = refuse(areas.counters, Cause::Kernel, started).is_some() && all_run();
+    note_own(areas, before);
+    do_run
+}
+
+/// Notes the address space that the library has mapped for a heap since there was so much. Without a heap nearly all of it is
+/// unmapped where the program limits it ([`memory::close`](crate::memory::close)).
+fn note_own(areas: &Areas, before: Option<usize>) {
+    if let (Some(before), Some(now), Some(_)) = (before, sys::address_space(), areas.heap()) {
+        areas.limited.add_own(now.saturating_sub(before));
+    }
 }
 
 /// Counts a refusal.
@@ -197,7 +237,12 @@ fn refuse<T>(counters: &Counters, cause: Cause, done: Result<T>) -> Option<T> {
 fn all_run() -> bool {
     loop {
         match STATE.load(Acquire) {
-            STARTING => sys::futex_wait(&STATE, STARTING),
+            // The program may have had the kernel end a thread of ours at its first call (seccomp).
+            STARTING if thread::one_has_ended() => {
+                let _ = STATE.compare_exchange(STARTING, FAILED, AcqRel, Acquire);
+                sys::futex_wake(&STATE);
+            }
+            STARTING => sys::futex_wait_for(&STATE, STARTING, sys::LOOK),
             state => return state == STARTED,
         }
     }
@@ -217,11 +262,17 @@ extern "C" fn service_thread() {
             Some(())
         }
     };
-    STATE.store(if started.is_some() { STARTED } else { FAILED }, Release);
-    sys::futex_wake(&STATE);
-    if started.is_some() {
+    if settle_start(started.is_some()) {
         service::run(areas);
     }
+}
+
+/// Tells all who wait whether the threads run; whether they do.
+fn settle_start(has_started: bool) -> bool {
+    let state = if has_started { STARTED } else { FAILED };
+    let _ = STATE.compare_exchange(STARTING, state, AcqRel, Acquire);
+    sys::futex_wake(&STATE);
+    STATE.load(Acquire) == STARTED
 }
 
 fn start_others(areas: &Areas, uffd: Userfaultfd) -> Option<()> {
@@ -261,13 +312,9 @@ fn start_all(
 /// Makes the areas a heap that lives in a file, which `superpage run` has open.
 fn page(areas: &Areas, uffd: &'static Userfaultfd, heap: &(Heap, Pid)) -> Result<()> {
     let (heap, parent) = heap;
-    let mut path = [0; 64];
-    let mut rest = &mut path[..];
-    write!(rest, "/proc/{parent}/fd/{}\0", heap.file).map_err(|_| sys::Errno::EINVAL)?;
-    let path = CStr::from_bytes_until_nul(&path).map_err(|_| sys::Errno::EINVAL)?;
     // Not every file system can do without the page cache.
-    let direct = sys::open(path, libc::O_RDWR | libc::O_DIRECT);
-    let file = direct.or_else(|_| sys::open(path, libc::O_RDWR))?;
+    let direct = open_of(*parent, heap.file, libc::O_RDWR | libc::O_DIRECT);
+    let file = direct.or_else(|_| open_of(*parent, heap.file, libc::O_RDWR))?;
     let pager = Pager::new(areas.span, uffd, file, heap, areas.counters)?;
     areas.set_pager(Box::leak(Box::new(pager)));
     Ok(())
@@ -284,9 +331,7 @@ extern "C" fn service_thread_of_child() {
     let Some(areas) = areas::shared() else { return };
     let started =
         page_in_child(areas).ok().and_then(|uffd| start_all(areas, uffd, worker_thread, WORKERS));
-    STATE.store(if started.is_some() { STARTED } else { FAILED }, Release);
-    sys::futex_wake(&STATE);
-    if started.is_some() {
+    if settle_start(started.is_some()) {
         service::run(areas);
     }
 }

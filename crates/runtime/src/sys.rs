@@ -107,13 +107,36 @@ pub(crate) unsafe fn mmap(a: Mmap) -> Result<usize> {
     unsafe { syscall!(Sysno::mmap, address, length, protection, flags, descriptor, offset) }
 }
 
-/// Makes a span memory that nobody may access, over whatever is there.
+/// Makes a span memory that nobody may access, over whatever is there. A debugger that writes a core file of the program would
+/// write zeroes for all of it, so it is left out.
 ///
 /// # Safety
 /// As of [`mmap`] at a fixed place.
 pub(crate) unsafe fn reserve(span: Span) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { mmap(Mmap::fixed(span, libc::PROT_NONE)) }.map(|_| ())
+    unsafe { mmap(Mmap::fixed(span, libc::PROT_NONE)) }?;
+    leave_out_of_dumps(span);
+    Ok(())
+}
+
+/// Leaves reserved memory, or memory of the library's own, out of core files.
+pub(crate) fn leave_out_of_dumps(span: Span) {
+    // SAFETY: the advice concerns core files only.
+    let _ = unsafe { madvise(span, libc::MADV_DONTDUMP) };
+}
+
+/// Makes reserved memory the program's, with this protection.
+///
+/// # Safety
+/// As of [`mprotect`].
+pub(crate) unsafe fn open_reserved(span: Span, protection: i32) -> Result<()> {
+    if protection != libc::PROT_NONE {
+        // SAFETY: the caller's promise.
+        unsafe { mprotect(span, protection) }?;
+    }
+    // SAFETY: the advice concerns core files only.
+    let _ = unsafe { madvise(span, libc::MADV_DODUMP) };
+    Ok(())
 }
 
 /// munmap(2).
@@ -181,18 +204,14 @@ pub(crate) unsafe fn move_over(from: usize, to: usize) -> Result<()> {
     unsafe { mremap(Span::gigantic(from), GIGANTIC, flags, to) }.map(|_| ())
 }
 
-/// Waits while `word` holds `value`. Returns at once if it does not, and sometimes for no reason.
-pub(crate) fn futex_wait(word: &AtomicU32, value: u32) {
-    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the kernel reads the word, which lives as long as the reference.
-    let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), operation, value, 0) };
-}
+/// Who waits for another thread looks after this time whether that still runs. Chosen, not measured.
+pub(crate) const LOOK: Nanos = Nanos(1_000_000_000);
 
-/// As [`futex_wait`], at most so long.
+/// Waits while `word` holds `value`, at most so long. Returns at once if it does not, and sometimes for no reason.
 pub(crate) fn futex_wait_for(word: &AtomicU32, value: u32, time: Nanos) {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let time = [time.0 / 1_000_000_000, time.0 % 1_000_000_000];
-    // SAFETY: as above; the time is a timespec of this architecture.
+    // SAFETY: the kernel reads the word, which lives as long as the reference; the time is a timespec of this architecture.
     let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), operation, value, time.as_ptr()) };
 }
 
@@ -645,6 +664,21 @@ pub(crate) fn end_process(code: i32) -> ! {
         // SAFETY: nothing runs after it.
         let _ = unsafe { syscall!(Sysno::exit_group, code) };
     }
+}
+
+/// Sets a limit of this process, if it may.
+pub(crate) fn set_limit(resource: u32, limits: [u64; 2]) {
+    let none = core::ptr::null::<u64>();
+    // SAFETY: the kernel reads a pair of limits.
+    let _ = unsafe { syscall!(Sysno::prlimit64, 0, resource, limits.as_ptr(), none) };
+}
+
+/// The address space of this process, in bytes; nothing where the kernel does not say.
+pub(crate) fn address_space() -> Option<usize> {
+    let mut text = [0; 128];
+    let length = read(&open(c"/proc/self/statm", libc::O_RDONLY).ok()?, &mut text).ok()?;
+    let pages = core::str::from_utf8(text.get(..length)?).ok()?.split(' ').next()?;
+    Some(pages.parse::<usize>().ok()? * PAGE)
 }
 
 /// A limit of this process; nothing if there is none.

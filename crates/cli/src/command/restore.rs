@@ -1,6 +1,5 @@
 //! `superpage restore`: puts back what a run that was killed left changed.
 
-use super::run::left_behind;
 use crate::args::Restore;
 use crate::exit::{Failure, Outcome};
 use crate::show;
@@ -12,12 +11,8 @@ const NOTHING: &str = "Nothing was left changed.\n";
 
 /// Opens the gate to the kernel's settings, which is all it takes, and says what that did.
 pub(super) fn run(arguments: &Restore) -> Outcome {
-    let directories = left_behind::remove();
-    let lines = directories.iter().map(|path| format!("{} was removed\n", path.display()));
-    show::print(&lines.collect::<String>())?;
-    let nothing = if directories.is_empty() { NOTHING } else { "" };
     if !arguments.state.try_exists()? {
-        return show::print(nothing);
+        return show::print(NOTHING);
     }
     // A daemon with another state may go by what was left.
     let _machine = Lock::of_machine()?;
@@ -33,7 +28,7 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     }
     let removals = zram::remove_left_behind(&arguments.state.join(ZRAM))?;
     if repairs.is_empty() && removals.is_empty() {
-        return show::print(nothing);
+        return show::print(NOTHING);
     }
     let lines = repairs.iter().map(|repair| format!("{repair}\n"));
     let lines = lines.chain(removals.iter().map(|removal| format!("{removal}\n")));

@@ -1,21 +1,20 @@
 //! `superpage run`: starts a program with our library inside, and says at its end what it did.
 //!
 //! [`program`] says whether the library can be loaded, [`supply`] enlarges the kernel's pool of gigantic
-//! pages when the library asks, [`report`] shows what was counted, [`left_behind`] removes what a run that was killed could not.
+//! pages when the library asks, [`report`] shows what was counted.
 
 pub(super) mod heap;
-pub(super) mod left_behind;
 mod program;
 mod report;
 mod supply;
 
 use crate::args::{Malloc, Run};
 use crate::exit::{Failure, Outcome};
-use crate::heap::{DIRECTORY, FILE};
+use crate::heap::COUNTERS;
 use crate::show;
 use anyhow::Context;
 use heap::HeapFile;
-use program::ProgramError;
+use program::{Kind, ProgramError};
 use report::Report;
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
@@ -27,23 +26,25 @@ use signal_hook::low_level::siginfo::Cause as Sent;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
+use superpage_kernel::own_streams;
 use superpage_kernel::shared_page::SharedPage;
-use superpage_launch::{Config, Counters, MAX_PATH, OFF, VARIABLE};
+use superpage_launch::{Config, Counters, OFF, OUT, VARIABLE};
 use superpage_policy::promotion::capabilities::set_aside;
 use superpage_policy::promotion::list;
 use superpage_units::{PageSize, Pid};
 use supply::Supply;
-use tempfile::TempDir;
 
 const LIBRARY: &str = "libsuperpage.so";
 /// malloc by mimalloc, for programs that do not keep theirs.
 const MALLOC: &str = "libsuperpage_malloc.so";
 const PRELOAD: &str = "LD_PRELOAD";
+const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
 /// The exit codes of shells for a program that is not there, or may not be run.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
@@ -59,15 +60,24 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     command.args(rest);
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     let mut report = arguments.report.as_deref().map(open_report).transpose()?;
-    let heap = HeapFile::open(arguments)?;
-    let shared = match why_not(&file) {
-        Some(why) => Err(format!("{} {why}", name.display())),
-        None => Shared::create(arguments).and_then(|shared| {
-            shared.pass_on(&mut command, arguments, heap.as_ref())?;
-            Ok(shared)
-        }),
+    let (heap_wanted, shared) = match why_not(&file) {
+        _ if std::env::var_os(OUT).is_some_and(|value| !value.is_empty()) => {
+            (false, Err(format!("{OUT} is set")))
+        }
+        Some((why, kind)) => (!kind.runs_without_heap(), Err(format!("{} {why}", name.display()))),
+        None => (true, Shared::create(arguments)),
     };
+    if let (Err(why), Some(_), true) = (&shared, &arguments.heap, heap_wanted) {
+        return Err(Failure::NotPossible(format!(
+            "{why}; so it cannot have a heap, and was not started: run it without --heap"
+        )));
+    }
+    let heap = if shared.is_ok() { HeapFile::open(arguments)? } else { None };
+    if let Ok(shared) = &shared {
+        shared.pass_on(&mut command, arguments, heap.as_ref());
+    }
     let shared = shared.inspect_err(|why| show::note(&format!("{why}; it runs unmanaged"))).ok();
+    own_streams::pass_on_closed(&mut command);
     // From here on nothing may fail while the program runs.
     let signals = SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
     let none = Counters::default();
@@ -89,7 +99,9 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     if let Some(trouble) = seen.trouble() {
         show::note(&trouble);
     }
-    if !arguments.quiet && shared.is_some() {
+    if let (Some(why), true) = (seen.why_unmanaged(), shared.is_some()) {
+        show::note(why);
+    } else if !arguments.quiet && shared.is_some() {
         show::report(&seen.in_words());
     }
     drop(shared);
@@ -115,12 +127,13 @@ fn open_report(path: &Path) -> Result<File, Failure> {
     })
 }
 
-/// The reason why the library cannot be loaded into the program, as the end of a sentence.
-fn why_not(file: &Path) -> Option<&'static str> {
+/// The reason why the library cannot be loaded into the program, as the end of a sentence, and the program's kind.
+fn why_not(file: &Path) -> Option<(&'static str, Kind)> {
+    let kind = program::kind(file);
     let others = std::env::var_os(PRELOAD).unwrap_or_default();
-    let is_sanitized = others.to_string_lossy().contains("libasan");
-    let first = "is run with AddressSanitizer in LD_PRELOAD, which has to be the first library";
-    program::kind(file).why_not().or(is_sanitized.then_some(first))
+    let is_sanitized = program::has_sanitizer_in(others.as_encoded_bytes());
+    let why = "is run with a sanitizer in LD_PRELOAD, which has to see all of its memory";
+    kind.why_not().map(|why| (why, kind)).or(is_sanitized.then_some((why, Kind::Sanitized)))
 }
 
 fn not_startable(error: &ProgramError) -> Failure {
@@ -140,7 +153,9 @@ fn start(command: &mut Command, file: &Path, rest: &[OsString]) -> Result<Child,
         }
         let mut shell = Command::new("/bin/sh");
         let variables = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
-        shell.arg(file).args(rest).envs(variables).spawn()
+        shell.arg(file).args(rest).envs(variables);
+        own_streams::pass_on_closed(&mut shell);
+        shell.spawn()
     });
     started.map_err(|error| {
         let is_missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -149,37 +164,23 @@ fn start(command: &mut Command, file: &Path, rest: &[OsString]) -> Result<Child,
     })
 }
 
-/// The file in which the library counts, and the library itself.
+/// The page in which the library counts, and the library itself.
 #[derive(Debug)]
 struct Shared {
-    directory: TempDir,
     page: SharedPage,
-    /// The file of the page, which is locked as long as this process lives, where that can be.
-    _lock: Option<File>,
     /// The libraries of ours, in the order in which the dynamic linker is to load them.
-    libraries: Vec<PathBuf>,
+    libraries: Vec<Library>,
 }
 
 impl Shared {
-    /// The reason, as a sentence, if there is no library or no room for the file.
+    /// The reason, as a sentence, if there is no library or no memory.
     fn create(arguments: &Run) -> Result<Self, String> {
-        let mut libraries = vec![library(LIBRARY)?];
+        let mut libraries = vec![Library::find(LIBRARY)?];
         if arguments.malloc == Malloc::Mimalloc && arguments.policy != OFF {
-            libraries.push(library(MALLOC)?);
+            libraries.push(Library::find(MALLOC)?);
         }
-        left_behind::remove();
-        let directory = TempDir::with_prefix(DIRECTORY).map_err(|error| {
-            format!("no directory can be made in {}: {error}", std::env::temp_dir().display())
-        })?;
-        let page =
-            SharedPage::create(&Self::file(&directory)).map_err(|error| error.to_string())?;
-        // Some file systems have no locks. Without a lock the file counts as used while somebody has it mapped.
-        let lock = File::open(Self::file(&directory)).ok().filter(|file| file.lock().is_ok());
-        Ok(Self { directory, page, _lock: lock, libraries })
-    }
-
-    fn file(directory: &TempDir) -> PathBuf {
-        directory.path().join(FILE)
+        let page = SharedPage::create(COUNTERS).map_err(|error| error.to_string())?;
+        Ok(Self { page, libraries })
     }
 
     fn counters(&self) -> &Counters {
@@ -187,16 +188,7 @@ impl Shared {
     }
 
     /// Has the command load the library, and tells the library what is wanted.
-    fn pass_on(
-        &self,
-        command: &mut Command,
-        arguments: &Run,
-        heap: Option<&HeapFile>,
-    ) -> Result<(), String> {
-        let file = Self::file(&self.directory);
-        let counters = file.to_str().filter(|path| path.len() <= MAX_PATH).ok_or(
-            "the path of the directory for temporary files (TMPDIR) is too long, or no text",
-        )?;
+    fn pass_on(&self, command: &mut Command, arguments: &Run, heap: Option<&HeapFile>) {
         let parent = Pid(std::process::id());
         let Run { children, policy, promote, ready, .. } = arguments;
         let config = Config {
@@ -206,34 +198,65 @@ impl Shared {
             promote: promote.way().filter(|_| heap.is_none()),
             ready: if heap.is_some() { 0 } else { *ready },
             heap: heap.map(HeapFile::config),
-            counters,
+            counters: self.page.descriptor(),
         };
         command.env(VARIABLE, config.to_string());
-        let mut preload: Vec<OsString> = self.libraries.iter().map(OsString::from).collect();
+        let mut preload: Vec<OsString> = self.libraries.iter().map(Library::word).collect();
         preload.extend(std::env::var_os(PRELOAD).filter(|others| !others.is_empty()));
         command.env(PRELOAD, preload.join(OsStr::new(":")));
-        Ok(())
+        // A program with AddressSanitizer that the program starts would refuse to run behind another library.
+        let mut options = OsString::from("verify_asan_link_order=0");
+        if let Some(others) = std::env::var_os(ASAN_OPTIONS).filter(|others| !others.is_empty()) {
+            options.push(":");
+            options.push(others);
+        }
+        command.env(ASAN_OPTIONS, options);
     }
 }
 
-/// A library of ours: beside this program, or where `make install` puts it.
+/// A library of ours.
+#[derive(Debug)]
+enum Library {
+    /// The dynamic linker finds it by its path.
+    Path(PathBuf),
+    /// A space or a colon in `LD_PRELOAD` ends a path, and a dollar begins a variable. So the linker finds it among the
+    /// descriptors of this process, while this lives.
+    Open(File),
+}
+
+impl Library {
+    /// The library of this name.
+    fn find(name: &str) -> Result<Self, String> {
+        let path = library(name)?;
+        if !path.as_os_str().as_encoded_bytes().iter().any(|byte| b" :$\t\n".contains(byte)) {
+            return Ok(Self::Path(path));
+        }
+        let failed = |error| format!("{} cannot be opened: {error}", path.display());
+        File::open(&path).map(Self::Open).map_err(failed)
+    }
+
+    /// Its word in `LD_PRELOAD`.
+    fn word(&self) -> OsString {
+        match self {
+            Self::Path(path) => path.into(),
+            Self::Open(file) => {
+                format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
+            }
+        }
+    }
+}
+
+/// The path of a library: beside this program, or where `make install` puts it.
 fn library(name: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
     let beside = program.parent().unwrap_or(Path::new("/"));
     let places = [beside.join(name), beside.join("../lib/superpage").join(name)];
-    let found = places.iter().find_map(|place| place.canonicalize().ok()).ok_or_else(|| {
+    places.iter().find_map(|place| place.canonicalize().ok()).ok_or_else(|| {
         format!(
             "{name} is neither beside {} nor in ../lib/superpage (build or install it as well)",
             program.display()
         )
-    })?;
-    let text = found.to_string_lossy();
-    if text.contains([' ', ':']) {
-        return Err(format!(
-            "the dynamic linker cannot load {text}, whose path has a space or a colon"
-        ));
-    }
-    Ok(found)
+    })
 }
 
 /// The signals that are passed on to the program, and SIGCHLD: where a caller has had it ignored, no process
@@ -273,12 +296,30 @@ fn attend(
             let ended = &ended;
             scope.spawn(move || supply.serve(counters, ended));
         }
-        let status = child.wait();
+        let status = wait_for(&mut child);
         ended.store(true, Release);
         supply::wake(counters);
         handle.close();
         Ok(status?)
     })
+}
+
+/// Waits for the program. As the first process of a container this one is the parent of whatever lost its own, and waits for
+/// those too.
+fn wait_for(child: &mut Child) -> std::io::Result<ExitStatus> {
+    if std::process::id() != 1 {
+        return child.wait();
+    }
+    let program = rustix::process::Pid::from_child(child);
+    loop {
+        match rustix::process::wait(rustix::process::WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == program => {
+                return Ok(ExitStatus::from_raw(status.as_raw()));
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 /// Ends this process as the program ended: with its exit code, or by its signal.

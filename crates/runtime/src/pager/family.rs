@@ -14,7 +14,7 @@
 #![expect(unsafe_code, reason = "shares memory between processes, and locks bytes of a file")]
 
 use super::PER_RANGE;
-use crate::sys::{self, Descriptor, Errno, Mmap, PAGE, Result};
+use crate::sys::{self, Descriptor, Errno, Mmap, PAGE, Result, Span};
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use superpage_units::{Bytes, HUGE_PAGE_BYTES, Nanos};
@@ -110,6 +110,7 @@ impl Family {
         };
         // SAFETY: the kernel chooses an unused place.
         let start = unsafe { sys::mmap(asked) }?;
+        sys::leave_out_of_dumps(Span { start, length: asked.length });
         // SAFETY: it was just mapped, is never unmapped, and zero bytes are the values of both.
         let (shared, bits) = unsafe {
             let bits = (start + header) as *const AtomicU64;
@@ -122,11 +123,14 @@ impl Family {
     /// Begins with the file: its length, and the lock of the first member.
     ///
     /// # Errors
-    /// What the kernel says. Without the lock there is nobody to fork.
+    /// EAGAIN or EACCES where another process has the lock: the file is its heap. What else the kernel says of the file. On a
+    /// file system without locks nobody can fork with a pager.
     pub(super) fn begin(&self, file: &Descriptor) -> Result<()> {
         self.shared.length.store(sys::file_length(file)?, SeqCst);
-        if lock(file, self.me).is_ok() {
-            self.shared.members[self.me].state.store(Life::Locked as u64, SeqCst);
+        match lock(file, self.me) {
+            Ok(()) => self.shared.members[self.me].state.store(Life::Locked as u64, SeqCst),
+            Err(errno @ (Errno::EAGAIN | Errno::EACCES)) => return Err(errno),
+            Err(_) => {}
         }
         Ok(())
     }

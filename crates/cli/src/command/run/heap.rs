@@ -6,6 +6,7 @@ use rustix::fs::{
     FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatvfs, open, statfs, unlink,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -201,6 +202,13 @@ fn opened(path: &Path) -> Result<File, Failure> {
     let flags = OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let flags = if path.exists() { flags } else { flags | OFlags::CREATE };
     let file: File = open(path, flags, owner).map_err(failed)?.into();
+    // Two runs may begin at once, and each find the file empty. Some file systems have no locks.
+    if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
+        return Err(Failure::Usage(format!(
+            "{} is the heap of another run: give each a file of its own",
+            path.display()
+        )));
+    }
     let status = fstat(&file).map_err(failed)?;
     let holds_something = match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => status.st_size > 0,
@@ -258,6 +266,13 @@ fn reserve(file: &File, path: &Path, size: Bytes) -> Result<(), Failure> {
     let disk = fstatvfs(file).map_err(failed)?;
     if size.0 / disk.f_frsize.max(1) > disk.f_bavail {
         return Err(failed(Errno::NOSPC));
+    }
+    if let Some(most) = getrlimit(Resource::Fsize).current.filter(|most| *most < size.0) {
+        return Err(Failure::NotPossible(format!(
+            "the heap needs a file of {size}, and this process may write none larger than {} (ulimit -f): raise the limit, or \
+             give a smaller --heap-size",
+            Bytes(most)
+        )));
     }
     fallocate(file, FallocateFlags::empty(), 0, size.0).map_err(failed)
 }

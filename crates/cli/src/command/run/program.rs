@@ -2,7 +2,7 @@
 
 use object::elf::{PT_INTERP, SHT_PROGBITS};
 use object::read::elf::{ElfFile64, ProgramHeader, SectionHeader};
-use object::{Endianness, Object, ObjectSection};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -23,13 +23,18 @@ pub(super) enum Kind {
     Go,
     /// The program has another C library than glibc.
     OtherLibc,
-    /// The program has a library that must be the first one (AddressSanitizer).
+    /// The program is linked with a sanitizer, as a library or as a part of it, which must see all of its memory.
     Sanitized,
     /// The file is no 64-bit program of this architecture, or cannot be understood.
     Foreign,
 }
 
 impl Kind {
+    /// Whether it is to be run unmanaged also where its memory was to live in a heap: it looks for faults, and for nothing else.
+    pub(super) fn runs_without_heap(self) -> bool {
+        self == Self::Sanitized
+    }
+
     /// The reason why a program of this kind runs unmanaged, as the end of a sentence; `None` if it does not.
     pub(super) fn why_not(self) -> Option<&'static str> {
         match self {
@@ -41,7 +46,7 @@ impl Kind {
             Self::Go => Some("is written in Go, which maps its memory without libc"),
             Self::OtherLibc => Some("is linked with another C library than glibc"),
             Self::Sanitized => {
-                Some("is built with AddressSanitizer, which has to be the first library")
+                Some("is linked with a sanitizer, which has to see all of its memory")
             }
             Self::Foreign => Some("is no 64-bit ELF program or script that we can read"),
         }
@@ -140,15 +145,40 @@ fn elf(bytes: &[u8]) -> Kind {
         section.name() == Ok(".go.buildinfo")
             && section.elf_section_header().sh_type(endian) == SHT_PROGBITS
     });
-    let is_sanitized = elf.section_by_name(".dynstr").is_some_and(|names| {
-        let names = names.data().unwrap_or_default();
-        names.split(|byte| *byte == 0).any(|name| name.starts_with(b"libasan.so"))
-    });
-    match (is_go, is_sanitized) {
+    match (is_go, is_sanitized(&elf)) {
         (true, _) => Kind::Go,
         (false, true) => Kind::Sanitized,
         (false, false) => Kind::Manageable,
     }
+}
+
+/// The runtimes of sanitizers: each is a library (`libasan.so`, `libclang_rt.asan-x86_64.so`), or a part of the program.
+const SANITIZERS: [&str; 5] = ["asan", "hwasan", "lsan", "msan", "tsan"];
+
+/// Whether one of these is the library of a sanitizer: paths with blanks, colons or zeroes between them.
+pub(super) fn has_sanitizer_in(names: &[u8]) -> bool {
+    let is_sanitizer = |name: &[u8]| {
+        let name = str::from_utf8(name).unwrap_or_default();
+        let stem = name.strip_prefix("libclang_rt.").or_else(|| name.strip_prefix("lib"));
+        let rests = stem.into_iter().flat_map(|stem| SANITIZERS.map(|one| stem.strip_prefix(one)));
+        rests.flatten().any(|rest| rest.starts_with(['.', '-', '_']) && rest.contains(".so"))
+    };
+    names.split(|byte| b" :/\0".contains(byte)).any(is_sanitizer)
+}
+
+/// Whether a program is linked with a sanitizer. UndefinedBehaviorSanitizer alone looks at no memory.
+fn is_sanitized(elf: &ElfFile64<'_, Endianness>) -> bool {
+    let names = elf.section_by_name(".dynstr").and_then(|names| names.data().ok());
+    names.is_some_and(has_sanitizer_in)
+        || elf.symbols().any(|symbol| is_runtime_of(&symbol))
+        || elf.dynamic_symbols().any(|symbol| is_runtime_of(&symbol))
+}
+
+/// Whether a symbol marks the runtime of a sanitizer: a function that programs call and do not define.
+fn is_runtime_of<'a>(symbol: &impl ObjectSymbol<'a>) -> bool {
+    let name = symbol.is_definition().then(|| symbol.name().ok()).flatten();
+    let known = ["__asan_init", "__hwasan_init", "__lsan_disable", "__msan_init", "__tsan_init"];
+    name.is_some_and(|name| known.contains(&name))
 }
 
 #[cfg(test)]
@@ -177,6 +207,16 @@ mod tests {
         assert_eq!(kind(&at("empty", b"", 0o755)), Kind::Manageable);
         assert_eq!(kind(&at("text", b"echo\n", 0o755)), Kind::Manageable);
         assert_eq!(kind(&at("cut", b"\x7fELF", 0o755)), Kind::Foreign);
+    }
+
+    #[test]
+    fn sanitizers_are_known_by_their_libraries() {
+        for names in ["libasan.so.8", "/usr/lib/libtsan.so.2:/a.so", "libclang_rt.lsan-x86_64.so"] {
+            assert!(has_sanitizer_in(names.as_bytes()), "{names}");
+        }
+        for names in ["", "libc.so.6", "libubsan.so.1", "libasana.so", "libtsan.txt"] {
+            assert!(!has_sanitizer_in(names.as_bytes()), "{names}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::heap::HeapState;
 use crate::show;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
-use superpage_launch::{Counters, FORMAT};
+use superpage_launch::{Cause, Counters, FORMAT};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Nanos, PageSize};
 
 /// The counters, once the program has ended.
@@ -24,7 +24,9 @@ pub(super) struct Report {
     longest_first_touch: Nanos,
     longest_promotion: Nanos,
     longest_demotion: Nanos,
-    refused: Vec<(superpage_launch::Cause, u64)>,
+    refused: Vec<(Cause, u64)>,
+    /// Whether the program was ended because it waited for a thread that the kernel had ended.
+    lost_thread: bool,
     heap: Option<HeapState>,
 }
 
@@ -82,6 +84,7 @@ impl Report {
             longest_promotion: Nanos(counters.longest_promotion.load(Relaxed)),
             longest_demotion: Nanos(counters.longest_demotion.load(Relaxed)),
             refused: counters.refused.counts().filter(|(_, count)| *count > 0).collect(),
+            lost_thread: counters.lost_thread.load(Relaxed) != 0,
             heap: None,
         }
     }
@@ -91,9 +94,19 @@ impl Report {
         Self { heap: Some(HeapState::of(&counters.heap)), ..Self::of(counters, PageSize::Huge) }
     }
 
+    /// The reason why the library left the program alone, as a sentence, where it is one to be said also where no report is
+    /// wanted.
+    pub(super) fn why_unmanaged(&self) -> Option<&'static str> {
+        let found = self.refused.iter().find(|(cause, _)| *cause == Cause::Instrumented);
+        found.map(|(cause, _)| cause.as_str())
+    }
+
     /// The trouble that the program had, as a sentence; also where no report is wanted.
     pub(super) fn trouble(&self) -> Option<String> {
-        self.heap.as_ref().and_then(heap_trouble)
+        const LOST: &str = "a thread of the library, or one that it waits for, was ended alone (by seccomp?), so the program was \
+                            ended: run it with SUPERPAGE_OFF=1, which keeps the library out";
+        let of_heap = self.heap.as_ref().and_then(heap_trouble);
+        of_heap.or_else(|| self.lost_thread.then(|| LOST.into()))
     }
 
     /// In a few lines.
