@@ -26,6 +26,7 @@ use crate::build::{self, Direction};
 use crate::direct::PageCache;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, GraphPages, Weight};
+use crate::need::Beside;
 use crate::progress::Progress;
 use line::{LARGEST_WEIGHT, Layout, Value};
 use output::Output;
@@ -99,6 +100,8 @@ pub struct ReadOptions {
     pub pages: GraphPages,
     /// The use that reading makes of the page cache.
     pub page_cache: PageCache,
+    /// The memory that the caller takes when the graph is there, first the one, and then the other.
+    pub beside: [Beside; 2],
 }
 
 /// Reads a graph from a file; the end of its name says which format it has.
@@ -120,8 +123,9 @@ pub fn read(path: &Path, options: ReadOptions, progress: &Progress) -> Result<Gr
         ),
         Format::MatrixMarket => matrix_market::open(path, options)?,
     };
-    let graph =
-        build::graph(&edges, options.direction.unwrap_or(direction), options.pages, progress)?;
+    let direction = options.direction.unwrap_or(direction);
+    let (graph, _) =
+        build::graph_beside(&edges, direction, options.pages, options.beside, progress)?;
     edges.check_unchanged()?;
     Ok(graph)
 }

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
+use superpage_units::Bytes;
 
 /// The edges that one line stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +173,10 @@ impl Edges for TextEdges {
 
     fn is_weighted(&self) -> bool {
         self.layout.value != Value::None
+    }
+
+    fn buffers(&self) -> Bytes {
+        self.file.buffers()
     }
 
     fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {

@@ -4,14 +4,14 @@ use super::{check_target, load, shown};
 use crate::args::graph::Convert;
 use crate::exit::Outcome;
 use crate::show;
-use superpage_graph::GraphPages;
 use superpage_graph::format::{self, Format};
+use superpage_graph::{Beside, GraphPages};
 
 /// Reads the one file and writes the other.
 pub(super) fn run(arguments: &Convert) -> Outcome {
     let format = Format::of(&arguments.to)?;
     check_target(&arguments.to)?;
-    let loaded = load(&arguments.input, GraphPages::default())?;
+    let loaded = load(&arguments.input, GraphPages::default(), Beside::default())?;
     let graph = &loaded.graph;
     shown("writing", |progress| format::write(graph, &arguments.to, format, progress)).0?;
     let (vertices, edges) = (graph.vertices(), graph.edges());

@@ -7,7 +7,7 @@ use crate::show;
 use rayon::prelude::*;
 use serde_json::json;
 use superpage_graph::order::{HotShares, hottest_share};
-use superpage_graph::{Graph, GraphPages, Vertex};
+use superpage_graph::{Beside, Graph, GraphPages, Vertex};
 use superpage_units::{Bytes, Share};
 
 /// The shares of vertices that are shown, in percent: the paper's Figure 11 begins at 20.
@@ -15,7 +15,10 @@ const SHARES: [u8; 7] = [1, 5, 10, 20, 40, 60, 80];
 
 /// Reads a graph, and says what is in it.
 pub(super) fn run(arguments: &Info) -> Outcome {
-    let loaded = load(&arguments.input, GraphPages::default())?;
+    // The degrees are sorted in a copy.
+    let degrees = Bytes(size_of::<u64>() as u64);
+    let beside = Beside { per_vertex: degrees, ..Beside::default() };
+    let loaded = load(&arguments.input, GraphPages::default(), beside)?;
     let graph = &loaded.graph;
     let degrees = Degrees::of(graph);
     let shares = SHARES.map(|percent| (percent, hottest_share(graph, Share::percent(percent))));

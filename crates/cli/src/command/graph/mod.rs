@@ -15,7 +15,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use superpage_graph::format::{self, ReadOptions};
 use superpage_graph::order::{self, Order};
-use superpage_graph::{Error, Graph, GraphPages, PageCache, Progress, Vertex};
+use superpage_graph::{Beside, Error, Graph, GraphPages, PageCache, Progress, Vertex};
+use superpage_units::Bytes;
 
 /// The time between two looks at how far the work is. Chosen: as a person sees it move.
 const LOOK: Duration = Duration::from_millis(100);
@@ -100,10 +101,12 @@ impl Loaded {
     }
 }
 
-/// Reads a graph, and puts its vertices in order.
-fn load(input: &Input, pages: GraphPages) -> Result<Loaded, Error> {
+/// Reads a graph, and puts its vertices in order. The command takes as much memory afterwards as `beside` says.
+fn load(input: &Input, pages: GraphPages, beside: Beside) -> Result<Loaded, Error> {
     let page_cache = if input.cached { PageCache::Filled } else { PageCache::Avoided };
-    let options = ReadOptions { direction: input.edges.map(Into::into), pages, page_cache };
+    let direction = input.edges.map(Into::into);
+    let beside = if input.group == Order::AsIs { [beside; 2] } else { grouped(beside) };
+    let options = ReadOptions { direction, pages, page_cache, beside };
     let (graph, reading) =
         shown("reading", |progress| format::read(&input.file, options, progress));
     let graph = graph?;
@@ -116,6 +119,14 @@ fn load(input: &Input, pages: GraphPages) -> Result<Loaded, Error> {
     });
     let (numbers, graph) = grouped?;
     Ok(Loaded { graph, reading, grouping, numbers: Some(numbers) })
+}
+
+/// What is taken beside a graph whose vertices are put in order: its copy with two numbers for each vertex, and then, beside the
+/// new numbers, what the command takes.
+fn grouped(beside: Beside) -> [Beside; 2] {
+    let number = Bytes(size_of::<Vertex>() as u64);
+    let copy = Beside { copies: 1, per_vertex: number * 2, ..Beside::default() };
+    [copy, Beside { per_vertex: beside.per_vertex + number, ..beside }]
 }
 
 /// The directory that a file is in.

@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     };
     // The kernel gives memory at first touches, and loading the graph makes many.
     variants.iter_mut().for_each(|variant| variant.kernel.touch());
-    let loaded = load(&arguments.input, pages)?;
+    let loaded = load(&arguments.input, pages, Kernel::beside(arguments))?;
     if arguments.property == When::Last {
         variants = Variant::all(arguments, loaded.graph.vertices())?;
     }
