@@ -224,7 +224,7 @@ fn what_cannot_be_read_is_refused_in_a_sentence() {
     run(&files.write("d.wel", "0 1\n"), &["d.wel:1", "weight"]);
     run(&files.write("e.el", ""), &["e.el", "no edges"]);
     run(&files.write("f.sg", "short"), &["f.sg"]);
-    run(&files.write("g.txt", "0 1 2 3\n"), &["g.txt:1"]);
+    run(&files.write("g.txt", "0 1 2 3 4\n"), &["g.txt:1"]);
     run(&files.write("h.xyz", "0 1\n"), &["h.xyz", ".el"]);
     let directory = files.path("directory.el");
     std::fs::create_dir(&directory).expect("there is room");
@@ -232,6 +232,69 @@ fn what_cannot_be_read_is_refused_in_a_sentence() {
     refused(&["graph", "info", &files.path("missing.el")], 1, &["missing.el"]);
     refused(&["graph", "convert", &files.path("a.el"), &files.path("to.xyz")], 2, &["to.xyz"]);
     assert!(!Path::new(&files.path("to.xyz")).exists());
+}
+
+#[test]
+fn weights_are_asked_for_only_where_they_matter() {
+    let files = Files::new();
+    let head = "%%MatrixMarket matrix coordinate";
+    let inputs = [
+        files.write("a.wel", "0 1 0.5\n1 2 1e-3\n2 0 -7\n"),
+        files.write("real.mtx", &format!("{head} real general\n3 3 3\n1 2 0.5\n2 3 1D-3\n3 1 2\n")),
+        files.write("skew.mtx", &format!("{head} real skew-symmetric\n3 3 2\n2 1 1\n3 1 2\n")),
+        files.write("complex.mtx", &format!("{head} complex hermitian\n3 3 2\n2 1 1 0\n3 1 2 1\n")),
+    ];
+    for input in &inputs {
+        for to in ["to.el", "to.sg"] {
+            said(&["graph", "convert", input, &files.path(to)]);
+        }
+        for kernel in ["bfs", "pr", "cc"] {
+            said(&["graph", "run", kernel, input, "--verify", "--repeat", "1", "--pages", "base"]);
+        }
+        let found = json(&said(&["graph", "info", input, "--json"]));
+        assert_eq!(found["weighted"].as_bool(), Some(true), "{found}");
+        let what_to_do = [".el and .sg files, bfs, pr and cc need no weights"];
+        refused(&["graph", "run", "sssp", input], 2, &what_to_do);
+        for to in ["to.wel", "to.wsg", "to.mtx"] {
+            refused(&["graph", "convert", input, &files.path(to)], 2, &what_to_do);
+            assert!(!Path::new(&files.path(to)).exists(), "{to}");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_out_of_a_graph_is_said() {
+    let files = Files::new();
+    let noted = |input: &str, more: &[&str]| {
+        let to = files.path("to.el");
+        let words = [&["graph", "convert", input, &to], more].concat();
+        let output = superpage(&words);
+        assert!(output.status.success(), "{output:?}");
+        let list = std::fs::read_to_string(&to).expect("it was written");
+        (String::from_utf8(output.stderr).expect("text"), list)
+    };
+    let input = files.write("a.txt", "0 1 7\n0 1 8\n2 2 9\n1 0 3\n");
+    let (note, list) = noted(&input, &[]);
+    assert_eq!(
+        note,
+        format!(
+            "superpage: {input}: duplicate edges were left out: 1; each edge is in the graph once\n\
+             superpage: {input}: what follows the two vertices on each line was not read\n"
+        )
+    );
+    assert_eq!(list, "0 1\n1 0\n2 2\n");
+    let (note, _) = noted(&input, &["--edges", "undirected", "--group", "dbg"]);
+    assert!(note.contains("left out: 2;"), "{note}");
+    let found = json(&said(&["graph", "info", &input, "--json"]));
+    assert_eq!((&found["duplicates"], &found["loops"]), (&Value::from(1), &Value::from(1)));
+    let run = said(&["graph", "run", "cc", &input, "--json", "--repeat", "1", "--pages", "base"]);
+    assert_eq!(json(&run)["duplicates"], Value::from(1));
+    let weighted = files.write("a.wel", "0 1 7\n0 1 8\n");
+    let output = superpage(&["graph", "info", &weighted]);
+    let note = String::from_utf8(output.stderr).expect("text");
+    assert!(note.ends_with("once, with the least of their weights\n"), "{note}");
+    let (note, _) = noted(&files.write("b.el", "0 1\n1 0\n"), &[]);
+    assert_eq!(note, "");
 }
 
 /// Graphs whose memory is of different kinds: vertices without edges, edges both ways, weights, and a vertex with all edges.
@@ -379,8 +442,9 @@ fn what_cannot_be_done_is_refused_in_a_sentence() {
     refused(&["graph", "generate", "uniform", "/nonexistent/a.sg"], 1, &["/nonexistent"]);
     refused(&["graph", "run", "sssp", &file], 2, &["weights"]);
     refused(&["graph", "convert", &file, &files.path("b.wsg")], 2, &["weights"]);
-    let loops = files.write("loops.el", "1 1\n");
-    refused(&["graph", "run", "bfs", &loops], 2, &["no vertex has neighbors"]);
+    let head = "%%MatrixMarket matrix coordinate pattern general";
+    let empty = files.write("empty.mtx", &format!("{head}\n3 3 0\n"));
+    refused(&["graph", "run", "bfs", &empty], 2, &["no vertex has neighbors"]);
     // The kernel has gigantic pages only where somebody has reserved some.
     let free =
         std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages");

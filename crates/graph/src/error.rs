@@ -49,7 +49,10 @@ pub enum Error {
         what: String,
     },
     /// The extension of a file name belongs to no format.
-    #[error("{}: the end of its name is none of {}", path.display(), crate::format::ENDINGS)]
+    #[error(
+        "{}: the end of its name is none of {}: convert it to one of these formats, or end its name as its format does",
+        path.display(), crate::format::ENDINGS
+    )]
     UnknownFormat {
         /// The file.
         path: PathBuf,
