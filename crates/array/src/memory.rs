@@ -347,8 +347,8 @@ fn put_on_huge_pages(span: Span) -> Result<()> {
 
 /// Fails where less memory is available: the kernel would kill somebody to make room.
 fn check_available(length: usize) -> Result<()> {
-    match superpage_kernel::meminfo::obtainable(Path::new("/proc")) {
-        Ok(available) if available < Bytes(length as u64) => {
+    match superpage_kernel::own_room::now(Path::new("/")) {
+        Ok(room) if room.left < Bytes(length as u64) => {
             Err(Error::Memory { what: "have the memory of an array", errno: Errno::NOMEM })
         }
         // Without /proc/meminfo the kernel is asked for the memory itself.

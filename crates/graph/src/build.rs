@@ -3,11 +3,13 @@
 //! vertex.
 //!
 //! As GAP's reference does (Beamer et al., "The GAP Benchmark Suite", arXiv:1508.03619, `builder.h`): neighbors are ascending,
-//! an edge that is there twice is there once, with the least of its weights, and an edge from a vertex to itself is left out.
+//! and an edge that is there twice is there once, with the least of its weights. An edge from a vertex to itself is left out of
+//! graphs that are generated, as there, and kept of files, whose edges are somebody's.
 
 use crate::atomic::{shared, shared_large};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Graph, GraphPages, MOST_VERTICES, Vertex, Weight, number};
+use crate::need::{Beside, Need, Size, room};
 use crate::progress::Progress;
 use crate::width::to_usize;
 use rayon::prelude::*;
@@ -37,6 +39,16 @@ pub trait Edges: Sync {
     /// Whether edges have weights.
     fn is_weighted(&self) -> bool;
 
+    /// Whether an edge from a vertex to itself is kept.
+    fn keeps_loops(&self) -> bool {
+        false
+    }
+
+    /// The memory that the source has for its own use during a pass.
+    fn buffers(&self) -> Bytes {
+        Bytes::ZERO
+    }
+
     /// Calls `each` with blocks of edges, which may be empty, from several threads at a time, until each edge has been
     /// in one. Each pass begins and advances `progress`.
     ///
@@ -64,15 +76,36 @@ pub fn graph(
     pages: GraphPages,
     progress: &Progress,
 ) -> Result<Graph> {
-    let outgoing = adjacency(edges, direction, pages, progress)?;
-    Ok(match direction {
+    let beside = [Beside::default(); 2];
+    Ok(graph_beside(edges, direction, pages, beside, progress)?.0)
+}
+
+/// Builds a graph where there is memory for what the caller takes beside it, too. Also returns how many edges of the source were
+/// there before.
+pub(crate) fn graph_beside(
+    edges: &dyn Edges,
+    direction: Direction,
+    pages: GraphPages,
+    beside: [Beside; 2],
+    progress: &Progress,
+) -> Result<(Graph, u64)> {
+    let builder = Builder { direction, pages, beside, progress };
+    let (outgoing, given) = builder.adjacency(edges, 0)?;
+    let graph = match direction {
         Direction::Undirected => Graph::undirected(outgoing),
         Direction::Directed => {
-            let backwards =
-                adjacency(&Kept(&outgoing, Way::Backwards), direction, pages, progress)?;
+            let (backwards, _) = builder.adjacency(&Kept(&outgoing, Way::Backwards), 1)?;
             Graph::directed(outgoing, backwards).map_err(Error::Inconsistent)?
         }
-    })
+    };
+    let size = Size {
+        vertices: graph.vertices() as u64,
+        edges: graph.edges(),
+        is_weighted: graph.is_weighted(),
+    };
+    builder.need(size, builder.rows()).check(&room())?;
+    let duplicates = given - graph.distinct_edges();
+    Ok((graph, duplicates))
 }
 
 /// The way in which edges are gone through.
@@ -95,6 +128,10 @@ impl Edges for Kept<'_> {
 
     fn is_weighted(&self) -> bool {
         self.0.all_weights().is_some()
+    }
+
+    fn keeps_loops(&self) -> bool {
+        true
     }
 
     fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
@@ -125,151 +162,180 @@ impl Edges for Kept<'_> {
     }
 }
 
-fn adjacency(
-    edges: &dyn Edges,
+/// What all adjacencies of a graph have in common.
+struct Builder<'a> {
     direction: Direction,
     pages: GraphPages,
-    progress: &Progress,
-) -> Result<Adjacency> {
-    let mut counted = count(edges, direction, progress)?;
-    let vertices = to_usize(counted.vertices);
-    let (rows, is_weighted) = (1, edges.is_weighted());
-    Size { rows, vertices: counted.vertices, edges: counted.edges, is_weighted }.check()?;
-    let mut offsets = PageArray::<u64>::zeroed(vertices + 1, pages.vertex)?;
-    let mut sum = 0;
-    for (offset, degree) in offsets.iter_mut().zip(counted.degrees.iter_mut()) {
-        *offset = sum;
-        // From here on `degree` is the index of the vertex's next neighbor.
-        (sum, *degree) = (sum + *degree, sum);
+    beside: [Beside; 2],
+    progress: &'a Progress,
+}
+
+impl Builder<'_> {
+    fn rows(&self) -> u64 {
+        if self.direction == Direction::Directed { 2 } else { 1 }
     }
-    let total = to_usize(sum);
-    let mut neighbors = PageArray::<Vertex>::zeroed(total, pages.edge)?;
-    let mut weights = match edges.is_weighted() {
-        true => Some(PageArray::<Weight>::zeroed(total, pages.values)?),
-        false => None,
-    };
-    place(edges, direction, &mut counted, &mut neighbors, weights.as_mut(), progress)?;
-    if counted.degrees[..vertices] != offsets[1..] {
-        let what = "the second pass over the edges did not give the same edges as the first";
-        return Err(Error::Inconsistent(what.to_owned()));
+
+    /// What is taken from here on, where so many adjacencies are made.
+    fn need(&self, size: Size, made: u64) -> Need {
+        let making = Bytes(size_of::<u64>() as u64);
+        let (rows, beside) = (self.rows(), self.beside);
+        let is_exact = made > 0;
+        Need { size, is_exact, rows, made, making, longest: 0, buffers: Bytes::ZERO, beside }
     }
-    drop(counted);
-    tidy(&mut offsets, &mut neighbors, weights.as_mut());
-    Adjacency::new(offsets, neighbors, weights).map_err(Error::Inconsistent)
+
+    /// Makes an adjacency, where so many of the graph are made. Also returns how many edges the source gives.
+    fn adjacency(&self, edges: &dyn Edges, made: u64) -> Result<(Adjacency, u64)> {
+        let pages = self.pages;
+        let mut counted = self.count(edges, made)?;
+        let vertices = to_usize(counted.vertices);
+        let mut offsets = PageArray::<u64>::zeroed(vertices + 1, pages.vertex)?;
+        let mut sum = 0;
+        for (offset, degree) in offsets.iter_mut().zip(counted.degrees.iter_mut()) {
+            *offset = sum;
+            // From here on `degree` is the index of the vertex's next neighbor.
+            (sum, *degree) = (sum + *degree, sum);
+        }
+        let total = to_usize(sum);
+        let mut neighbors = PageArray::<Vertex>::zeroed(total, pages.edge)?;
+        let mut weights = match edges.is_weighted() {
+            true => Some(PageArray::<Weight>::zeroed(total, pages.values)?),
+            false => None,
+        };
+        self.place(edges, &mut counted, &mut neighbors, weights.as_mut())?;
+        if counted.degrees[..vertices] != offsets[1..] {
+            let what = "the second pass over the edges did not give the same edges as the first";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
+        let given = counted.given;
+        drop(counted);
+        tidy(&mut offsets, &mut neighbors, weights.as_mut())?;
+        let made = Adjacency::new(offsets, neighbors, weights).map_err(Error::Inconsistent)?;
+        Ok((made, given))
+    }
+
+    /// Counts each vertex's neighbors, and fails where there is too little memory for what follows. The kernel allocates
+    /// counters only for vertices that occur, and there are none for vertices that there is no memory for.
+    fn count(&self, edges: &dyn Edges, made: u64) -> Result<Counted> {
+        let known = edges.vertices();
+        if let Some(found) = known.filter(|found| *found > MOST_VERTICES) {
+            return Err(Error::TooManyVertices { found });
+        }
+        let room = room();
+        let need = |vertices, edge_ends, longest| {
+            let size = Size { vertices, edges: edge_ends, is_weighted: edges.is_weighted() };
+            Need { longest, buffers: edges.buffers(), ..self.need(size, made) }
+        };
+        need(known.unwrap_or_default(), 0, 0).check(&room)?;
+        // Beside the buffers, each vertex has an offset and a counter at the least.
+        let fits = room.left.saturating_sub(edges.buffers()).0 / (2 * size_of::<u64>() as u64);
+        let mut degrees =
+            PageArray::<u64>::sparse(to_usize(known.unwrap_or(MOST_VERTICES.min(fits)) + 1))?;
+        let seen = self.count_ends(edges, &mut degrees)?;
+        if seen.vertices > MOST_VERTICES {
+            return Err(Error::TooManyVertices { found: seen.vertices });
+        }
+        let vertices = known.unwrap_or(seen.vertices);
+        if seen.vertices > vertices {
+            let last = seen.vertices - 1;
+            let what = format!("there is no vertex {last}: the graph has {vertices} vertices");
+            return Err(Error::Usage(what));
+        }
+        degrees.truncate(degrees.len().min(to_usize(vertices) + 1));
+        let longest = match edges.is_weighted() {
+            true => degrees.par_iter().copied().max().unwrap_or_default(),
+            false => 0,
+        };
+        need(vertices, seen.ends, longest).check(&room)?;
+        Ok(Counted { vertices, given: seen.edges, degrees })
+    }
+
+    /// The first pass. An edge to a vertex without a counter is reported afterwards.
+    fn count_ends(&self, edges: &dyn Edges, degrees: &mut [u64]) -> Result<Seen> {
+        let [most, ends, all] = [const { AtomicU64::new(0) }; 3];
+        let counts = shared_large(degrees);
+        let count_one = |vertex: Vertex| {
+            if let Some(count) = counts.get(vertex as usize) {
+                count.fetch_add(1, Relaxed);
+            }
+        };
+        let keeps_loops = edges.keeps_loops();
+        edges.pass(self.progress, &|block| {
+            let (mut largest, mut added, mut given) = (0, 0, 0);
+            for edge in block {
+                largest = largest.max(u64::from(edge.from.max(edge.to)) + 1);
+                let is_loop = edge.from == edge.to;
+                if is_loop && !keeps_loops {
+                    continue;
+                }
+                given += 1;
+                count_one(edge.from);
+                added += 1;
+                if self.direction == Direction::Undirected && !is_loop {
+                    count_one(edge.to);
+                    added += 1;
+                }
+            }
+            most.fetch_max(largest, Relaxed);
+            ends.fetch_add(added, Relaxed);
+            all.fetch_add(given, Relaxed);
+        })?;
+        let [vertices, ends, edges] = [most, ends, all].map(AtomicU64::into_inner);
+        Ok(Seen { vertices, ends, edges })
+    }
+
+    /// The second pass: writes each neighbor into its row.
+    fn place(
+        &self,
+        edges: &dyn Edges,
+        counted: &mut Counted,
+        neighbors: &mut [Vertex],
+        weights: Option<&mut PageArray<Weight>>,
+    ) -> Result<()> {
+        let next = shared_large(&mut counted.degrees);
+        let neighbors = shared(neighbors);
+        let weights = weights.map(|weights| shared(weights));
+        let put = |from: Vertex, to: Vertex, weight: Weight| {
+            // Edges that the first pass has not counted go into another row, but never outside the arrays; the caller compares.
+            let Some(next) = next.get(from as usize) else { return };
+            let at = to_usize(next.fetch_add(1, Relaxed));
+            if let Some(neighbor) = neighbors.get(at) {
+                neighbor.store(to, Relaxed);
+            }
+            if let Some(place) = weights.and_then(|weights| weights.get(at)) {
+                place.store(weight, Relaxed);
+            }
+        };
+        let keeps_loops = edges.keeps_loops();
+        edges.pass(self.progress, &|block| {
+            for edge in block {
+                let is_loop = edge.from == edge.to;
+                if is_loop && !keeps_loops {
+                    continue;
+                }
+                put(edge.from, edge.to, edge.weight);
+                if self.direction == Direction::Undirected && !is_loop {
+                    put(edge.to, edge.from, edge.weight);
+                }
+            }
+        })
+    }
+}
+
+/// The numbers of the first pass.
+struct Seen {
+    vertices: u64,
+    /// The entries of the edge array.
+    ends: u64,
+    edges: u64,
 }
 
 /// The result of the first pass.
 struct Counted {
     vertices: u64,
-    edges: u64,
+    /// The edges that the source gives.
+    given: u64,
     /// The neighbors of each vertex; one entry more than there are vertices, at the least.
     degrees: PageArray<u64>,
-}
-
-/// Counts each vertex's neighbors; the kernel allocates counters only for vertices that occur.
-fn count(edges: &dyn Edges, direction: Direction, progress: &Progress) -> Result<Counted> {
-    let known = edges.vertices();
-    if let Some(found) = known.filter(|found| *found > MOST_VERTICES) {
-        return Err(Error::TooManyVertices { found });
-    }
-    let room = to_usize(known.unwrap_or(MOST_VERTICES) + 1);
-    let mut degrees = PageArray::<u64>::sparse(room)?;
-    let (most, all) = (AtomicU64::new(0), AtomicU64::new(0));
-    let counts = shared_large(&mut degrees);
-    // An edge to a vertex above the known number is reported after the pass.
-    let count_one = |vertex: Vertex| {
-        if let Some(count) = counts.get(vertex as usize) {
-            count.fetch_add(1, Relaxed);
-        }
-    };
-    edges.pass(progress, &|block| {
-        let mut largest = 0;
-        let mut added = 0;
-        for edge in block {
-            largest = largest.max(u64::from(edge.from.max(edge.to)) + 1);
-            if edge.from == edge.to {
-                continue;
-            }
-            count_one(edge.from);
-            added += 1;
-            if direction == Direction::Undirected {
-                count_one(edge.to);
-                added += 1;
-            }
-        }
-        most.fetch_max(largest, Relaxed);
-        all.fetch_add(added, Relaxed);
-    })?;
-    let found = most.into_inner();
-    if found > MOST_VERTICES {
-        return Err(Error::TooManyVertices { found });
-    }
-    let vertices = known.unwrap_or(found);
-    if found > vertices {
-        let what = format!("there is no vertex {}: the graph has {vertices} vertices", found - 1);
-        return Err(Error::Usage(what));
-    }
-    degrees.truncate(to_usize(vertices) + 1);
-    Ok(Counted { vertices, edges: all.into_inner(), degrees })
-}
-
-/// The arrays of a graph before they are made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    /// The number of adjacencies: one, or two in a directed graph.
-    pub(crate) rows: u64,
-    pub(crate) vertices: u64,
-    pub(crate) edges: u64,
-    pub(crate) is_weighted: bool,
-}
-
-impl Size {
-    /// Fails where less memory is available than the arrays take.
-    pub(crate) fn check(self) -> Result<()> {
-        let Self { rows, vertices, edges, is_weighted } = self;
-        let each = size_of::<Vertex>() + if is_weighted { size_of::<Weight>() } else { 0 };
-        let of_vertices = (vertices + 1) * size_of::<u64>() as u64;
-        let needed = Bytes(rows * (edges * each as u64 + of_vertices));
-        let available = superpage_kernel::meminfo::obtainable(std::path::Path::new("/proc"))
-            .unwrap_or(Bytes(u64::MAX));
-        if needed <= available {
-            return Ok(());
-        }
-        Err(Error::TooLarge { vertices, edges, needed, available })
-    }
-}
-
-/// The second pass: writes each neighbor into its row.
-fn place(
-    edges: &dyn Edges,
-    direction: Direction,
-    counted: &mut Counted,
-    neighbors: &mut [Vertex],
-    weights: Option<&mut PageArray<Weight>>,
-    progress: &Progress,
-) -> Result<()> {
-    let next = shared_large(&mut counted.degrees);
-    let neighbors = shared(neighbors);
-    let weights = weights.map(|weights| shared(weights));
-    let put = |from: Vertex, to: Vertex, weight: Weight| {
-        // Edges that the first pass has not counted go into another row, but never outside the arrays; the caller compares.
-        let Some(next) = next.get(from as usize) else { return };
-        let at = to_usize(next.fetch_add(1, Relaxed));
-        if let Some(neighbor) = neighbors.get(at) {
-            neighbor.store(to, Relaxed);
-        }
-        if let Some(place) = weights.and_then(|weights| weights.get(at)) {
-            place.store(weight, Relaxed);
-        }
-    };
-    edges.pass(progress, &|block| {
-        for edge in block.iter().filter(|edge| edge.from != edge.to) {
-            put(edge.from, edge.to, edge.weight);
-            if direction == Direction::Undirected {
-                put(edge.to, edge.from, edge.weight);
-            }
-        }
-    })
 }
 
 /// Sorts each row and removes duplicates.
@@ -277,8 +343,9 @@ fn tidy(
     offsets: &mut PageArray<u64>,
     neighbors: &mut PageArray<Vertex>,
     mut weights: Option<&mut PageArray<Weight>>,
-) {
-    let mut degrees = vec![0_u64; offsets.len() - 1];
+) -> Result<()> {
+    // Unlike a vector's, the memory of an array is always given back.
+    let mut degrees = PageArray::<u64>::sparse(offsets.len() - 1)?;
     sort(offsets, &mut degrees, neighbors, weights.as_mut().map(|weights| &mut weights[..]));
     move_together(offsets, &degrees, neighbors);
     if let Some(weights) = &mut weights {
@@ -293,6 +360,7 @@ fn tidy(
     if let Some(weights) = weights {
         weights.truncate(to_usize(sum));
     }
+    Ok(())
 }
 
 /// Edges that one thread sorts. Chosen, not measured: enough work for a task.

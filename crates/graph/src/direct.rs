@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, PoisonError};
 use superpage_array::{PageArray, Pages};
-use superpage_units::BASE_PAGE_BYTES;
+use superpage_units::{BASE_PAGE_BYTES, Bytes};
 
 /// The bytes that one request asks for. Chosen, not measured: disks reach their rate with less, and each thread has one
 /// buffer of it.
@@ -101,6 +101,13 @@ impl DirectFile {
     /// The file's length when it was opened.
     pub(crate) fn length(&self) -> u64 {
         self.opened.len()
+    }
+
+    /// The memory of all buffers at once: one for each thread, one that is being filled, and those that wait.
+    pub(crate) fn buffers(&self) -> Bytes {
+        let most = (rayon::current_num_threads() + AHEAD + 1) * PIECE_BUFFER;
+        // Of a buffer that is larger than the file the rest is never touched.
+        Bytes(self.length().next_multiple_of(ALIGNED).min(most as u64))
     }
 
     /// Reads the bytes of `range`, all of which the file has, and hands them to `take`.

@@ -1,6 +1,7 @@
 //! Errors of this crate.
 
 use std::path::PathBuf;
+use superpage_kernel::own_room::Limit;
 use superpage_units::Bytes;
 
 /// This crate's result.
@@ -48,7 +49,10 @@ pub enum Error {
         what: String,
     },
     /// The extension of a file name belongs to no format.
-    #[error("{}: the end of its name is none of {}", path.display(), crate::format::ENDINGS)]
+    #[error(
+        "{}: the end of its name is none of {}: convert it to one of these formats, or end its name as its format does",
+        path.display(), crate::format::ENDINGS
+    )]
     UnknownFormat {
         /// The file.
         path: PathBuf,
@@ -75,19 +79,39 @@ pub enum Error {
     },
     /// The graph does not fit in memory.
     #[error(
-        "a graph of {vertices} vertices and {edges} edges takes {needed}, and {available} of memory are available"
+        "a graph of {} takes {needed} more memory at its peak, and {under} leaves {available}: {}",
+        of(*vertices, *edges), what_to_do(*vertices, *edges)
     )]
     TooLarge {
         /// The number of vertices.
         vertices: u64,
-        /// The number of edges.
+        /// The number of edges; 0 where they are not counted, because the vertices alone take too much.
         edges: u64,
-        /// The memory that the graph takes.
+        /// The memory that the graph, and what is done with it, takes from here on, at its peak where no edge is there twice.
         needed: Bytes,
         /// The memory that can be had without swapping.
         available: Bytes,
+        /// The limit that leaves no more.
+        under: Limit,
     },
     /// An array could not be mapped, or its placement not be read.
     #[error(transparent)]
     Array(#[from] superpage_array::Error),
+}
+
+fn of(vertices: u64, edges: u64) -> String {
+    if edges == 0 {
+        format!("{vertices} vertices")
+    } else {
+        format!("{vertices} vertices and {edges} edges")
+    }
+}
+
+/// What to do about a graph that is too large: a list that numbers few vertices with large numbers takes memory for all of them.
+const fn what_to_do(vertices: u64, edges: u64) -> &'static str {
+    if vertices > 4 * edges {
+        "number the vertices from 0 on without gaps, free some, or allow more"
+    } else {
+        "free some, or allow more"
+    }
 }

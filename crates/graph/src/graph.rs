@@ -261,6 +261,21 @@ impl Graph {
         self.outgoing.edges()
     }
 
+    /// The edges from a vertex to itself.
+    #[must_use]
+    pub fn loops(&self) -> u64 {
+        let is_loop = |vertex: &usize| {
+            self.outgoing.neighbors(number(*vertex)).binary_search(&number(*vertex)).is_ok()
+        };
+        (0..self.vertices()).into_par_iter().filter(is_loop).count() as u64
+    }
+
+    /// The edges, where an undirected one counts once.
+    pub(crate) fn distinct_edges(&self) -> u64 {
+        // An edge from a vertex to itself has one entry in an undirected graph, too.
+        if self.is_directed() { self.edges() } else { self.edges().midpoint(self.loops()) }
+    }
+
     /// Whether edges have weights.
     #[must_use]
     pub fn is_weighted(&self) -> bool {

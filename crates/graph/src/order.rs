@@ -10,10 +10,10 @@
 //!
 //! Orders are computed in parallel and are the same on any number of threads.
 
-use crate::build::Size;
 use crate::error::{Error, Result};
 use crate::generate::{Permutation, SEED};
 use crate::graph::{Adjacency, Graph, GraphPages, Vertex, Weight, number};
+use crate::need::{Beside, Need, Size, room};
 use crate::progress::Progress;
 use crate::width::to_usize;
 use rayon::prelude::*;
@@ -23,7 +23,7 @@ use std::str::FromStr;
 use std::sync::atomic::Ordering::Relaxed;
 use superpage_array::{PageArray, Request};
 use superpage_policy::grouping;
-use superpage_units::Share;
+use superpage_units::{Bytes, Share};
 
 /// The order by which vertices are numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +103,11 @@ pub fn numbers(graph: &Graph, order: Order) -> Vec<Vertex> {
 fn degree(graph: &Graph, vertex: Vertex) -> u64 {
     let outgoing = graph.outgoing().degree(vertex);
     if graph.is_directed() { outgoing + graph.incoming().degree(vertex) } else { outgoing }
+}
+
+/// The degrees of all vertices.
+fn all_degrees(graph: &Graph) -> impl ParallelIterator<Item = u64> {
+    (0..graph.vertices()).into_par_iter().map(|vertex| degree(graph, number(vertex)))
 }
 
 /// The sum of [`degree`] over all vertices.
@@ -199,14 +204,23 @@ pub fn renumber(
     pages: GraphPages,
     progress: &Progress,
 ) -> Result<Graph> {
-    let old = inverse(numbers, graph.vertices())?;
     let size = Size {
-        rows: if graph.is_directed() { 2 } else { 1 },
         vertices: graph.vertices() as u64,
         edges: graph.edges(),
         is_weighted: graph.is_weighted(),
     };
-    size.check()?;
+    let need = Need {
+        size,
+        rows: if graph.is_directed() { 2 } else { 1 },
+        is_exact: true,
+        made: 0,
+        making: Bytes(size_of::<Vertex>() as u64),
+        longest: all_degrees(graph).max().unwrap_or_default(),
+        buffers: Bytes::ZERO,
+        beside: [Beside::default(); 2],
+    };
+    need.check(&room())?;
+    let old = inverse(numbers, graph.vertices())?;
     progress.begin(edge_ends(graph));
     let renumbered = |adjacency| {
         let rows = Rows { adjacency, numbers, progress };

@@ -7,7 +7,7 @@ use common::{Listed, made};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use superpage_graph::format::{self, Format, ReadOptions};
+use superpage_graph::format::{self, Format, Read, ReadOptions, Weights};
 use superpage_graph::{Adjacency, Direction, Edge, Error, Graph, Progress};
 
 const ALL: [Format; 5] = [
@@ -76,7 +76,11 @@ impl Place {
 }
 
 fn read(path: &Path, direction: Option<Direction>) -> superpage_graph::Result<Graph> {
-    format::read(path, ReadOptions { direction, ..ReadOptions::default() }, &Progress::default())
+    read_with(path, ReadOptions { direction, ..ReadOptions::default() }).map(|read| read.graph)
+}
+
+fn read_with(path: &Path, options: ReadOptions) -> superpage_graph::Result<Read> {
+    format::read(path, options, &Progress::default())
 }
 
 fn write(graph: &Graph, path: &Path, format: Format) {
@@ -180,10 +184,10 @@ proptest! {
     }
 }
 
-/// The matrix of an edge list, as a map: the least value of each place, without the diagonal.
+/// The matrix of an edge list, as a map: the least value of each place.
 fn model(entries: impl IntoIterator<Item = (u32, u32, u32)>) -> Vec<(u32, u32, u32)> {
     let mut least = BTreeMap::new();
-    for (from, to, weight) in entries.into_iter().filter(|(from, to, _)| from != to) {
+    for (from, to, weight) in entries {
         let kept = least.entry((from, to)).or_insert(weight);
         *kept = weight.min(*kept);
     }
@@ -329,8 +333,8 @@ fn files_of_snap_are_read() {
     assert_eq!((found.vertices(), found.is_directed(), found.is_weighted()), (4, true, false));
     assert_eq!(
         edges(&found),
-        [(0, 1, 0), (2, 3, 0), (3, 1, 0)],
-        "without the loop, and once what is there twice"
+        [(0, 1, 0), (1, 1, 0), (2, 3, 0), (3, 1, 0)],
+        "with the loop, and once what is there twice"
     );
     assert_eq!(format::vertices(&path).expect("an edge list"), None);
     let path = place.written("least.wel", "0 1 7\n0 1 3\n0 1 5\n");
@@ -352,10 +356,16 @@ fn formats_are_known_by_the_end_of_the_name() {
         let found = Format::of(Path::new(name)).map(|_| ()).expect_err("unknown").to_string();
         assert_eq!(
             found,
-            format!("{name}: the end of its name is none of .el, .wel, .txt, .mtx, .sg and .wsg")
+            format!(
+                "{name}: the end of its name is none of .el, .wel, .txt, .mtx, .sg and .wsg: convert it to one of \
+                 these formats, or end its name as its format does"
+            )
         );
     }
 }
+
+/// What is expected of a weight.
+const WEIGHT: &str = "a weight that is a whole number from 0 to 2147483647 (.el and .sg files, bfs, pr and cc need no weights)";
 
 #[test]
 fn bad_edge_lists_are_refused_with_one_sentence() {
@@ -378,11 +388,15 @@ fn bad_edge_lists_are_refused_with_one_sentence() {
         assert_eq!(refused("a.txt", content), expected);
     }
     let three = "two vertices and a weight";
-    let weight = "a weight from 0 to 2147483647";
+    let weight = WEIGHT;
     let bad = [
         ("", ": there are no edges in it".to_owned()),
         ("0 1 2\n0 1\n", format!(":2: expected {three}, found \"0 1\"")),
-        ("0 1 2 3\n", format!(":1: expected {three}, found \"0 1 2 3\"")),
+        ("0 1 2 3 4\n", format!(":1: expected {three}, found \"0 1 2 3 4\"")),
+        (
+            "0 1 2 3\n0 1 2\n",
+            ":2: expected two vertices, a weight and a number, as on the first line, found \"0 1 2\"".to_owned(),
+        ),
         ("0 1 -2\n", format!(":1: expected {weight}, found \"-2\"")),
         ("0 1 2147483648\n", format!(":1: expected {weight}, found \"2147483648\"")),
         ("0 1 0.5\n", format!(":1: expected {weight}, found \"0.5\"")),
@@ -391,6 +405,104 @@ fn bad_edge_lists_are_refused_with_one_sentence() {
     for (content, expected) in bad {
         assert_eq!(refused("a.wel", content), expected);
     }
+}
+
+/// The edges of a text file where nobody needs its weights, and what of each line is not read.
+fn unweighted(name: &str, content: &str) -> (Vec<(u32, u32, u32)>, usize) {
+    let place = Place::new();
+    let path = place.written(name, content);
+    let of = |weights| {
+        let read = read_with(&path, ReadOptions { weights, ..ReadOptions::default() });
+        read.unwrap_or_else(|error| panic!("{content:?}: {error}"))
+    };
+    let (unread, unseen) = (of(Weights::Unread), of(Weights::Unseen));
+    assert!(!unread.graph.is_weighted(), "{content:?}");
+    assert_eq!(edges(&unread.graph), without_weights(edges(&unseen.graph)), "{content:?}");
+    (edges(&unread.graph), unread.unread_columns)
+}
+
+#[test]
+fn matrices_of_all_values_and_symmetries_are_read_where_weights_do_not_matter() {
+    let kinds = [
+        ("real general", "1 2 0.25\n3 3 -1D-3\n", vec![(0, 1, 0), (2, 2, 0)]),
+        ("real symmetric", "2 1 1.5\n3 3 nan\n", vec![(0, 1, 0), (1, 0, 0), (2, 2, 0)]),
+        (
+            "integer skew-symmetric",
+            "2 1 7\n3 1 -7\n",
+            vec![(0, 1, 0), (0, 2, 0), (1, 0, 0), (2, 0, 0)],
+        ),
+        ("complex general", "1 2 1.0 -2.0\n3 3 0 0\n", vec![(0, 1, 0), (2, 2, 0)]),
+        ("complex hermitian", "2 1 1.0 2.0d0\n3 3 1 0\n", vec![(0, 1, 0), (1, 0, 0), (2, 2, 0)]),
+    ];
+    for (kind, entries, expected) in kinds {
+        for mark in ["%%", "%"] {
+            let content = format!("{mark}MatrixMarket matrix coordinate {kind}\n3 3 2\n{entries}");
+            assert_eq!(unweighted("a.mtx", &content), (expected.clone(), 0), "{kind}");
+            let refusal = refused("a.mtx", &content);
+            assert!(refusal.contains("bfs, pr and cc need no weights"), "{refusal}");
+        }
+    }
+    let bad = refused("a.mtx", "%%MatrixMarket matrix array real general\n1 1\n0\n");
+    assert_eq!(bad, ":1: expected coordinate, for a sparse matrix, found \"array\"");
+}
+
+#[test]
+fn columns_behind_the_edge_are_told_of_and_not_read() {
+    let two = vec![(0, 1, 0), (2, 0, 0)];
+    let lists = [
+        ("a.el", "0 1\n2 0\n", 0),
+        ("a.txt", "0\t1\t1082040961\n2\t0\t-1.5\n", 1),
+        ("a.el", "% sym posweighted\n0 1 1 1082040961\n2 0\t0.5 7\n", 2),
+        ("a.el", "0,1,3\n2, 0, 1e-3\n", 1),
+        ("a.el", "0;1;0\n2;0;4 # c\n", 1),
+        ("a.el", "0 1 {'weight': 3.0}\n2 0 {'weight': 1}\n", 1),
+        ("a.el", "0 1 {}\r\n2 0 {}\r\n", 0),
+        ("a.wel", "0 1 5\n2 0 0.5\n", 0),
+        ("a.wel", "0 1 5 1082040961\n2 0 1 0\n", 1),
+    ];
+    for (name, content, unread) in lists {
+        assert_eq!(unweighted(name, content), (two.clone(), unread), "{content:?}");
+    }
+    // A list of neighbors is none of edges.
+    for list in ["0 1 2 3 4\n1 0 2 3 4\n", "0 1 2\n1 0\n", "0 1\n1 0 2\n", "0 1 x\n"] {
+        assert!(refused("a.el", list).contains("expected "), "{list:?}");
+    }
+}
+
+#[test]
+fn duplicates_are_counted_and_loops_are_kept() {
+    let place = Place::new();
+    let path = place.written("a.wel", "0 1 5\n0 1 3\n1 0 9\n2 2 1\n2 2 4\n0 1 3\n");
+    let of = |direction| {
+        let options = ReadOptions { direction: Some(direction), ..ReadOptions::default() };
+        let read = read_with(&path, options).expect("a graph");
+        (edges(&read.graph), read.duplicates, read.graph.loops())
+    };
+    assert_eq!(of(Direction::Directed), (vec![(0, 1, 3), (1, 0, 9), (2, 2, 1)], 3, 1));
+    // An edge and the same backwards are one.
+    assert_eq!(of(Direction::Undirected), (vec![(0, 1, 3), (1, 0, 3), (2, 2, 1)], 4, 1));
+}
+
+#[test]
+fn what_is_no_plain_text_is_refused_with_one_sentence() {
+    let bad: [(&[u8], &str); 5] = [
+        (b"\x1f\x8b\x08\0", ": it is compressed by gzip: unpack it first"),
+        (b"\xfd7zXZ\0", ": it is compressed by xz: unpack it first"),
+        (b"PK\x03\x04", ": it is a zip archive: unpack it first"),
+        (b"\xef\xbb\xbf0 1\n", ": it begins with a byte order mark: write it as UTF-8 without one"),
+        (b"\xff\xfe0\0 \0", ": it is UTF-16: write it as ASCII or UTF-8"),
+    ];
+    for (content, expected) in bad {
+        for name in ["a.el", "a.txt", "a.wel", "a.mtx"] {
+            assert_eq!(refused(name, content), expected);
+        }
+    }
+    let header =
+        ":2: expected a number, because vertices are numbered and a line with names begins with #";
+    assert_eq!(
+        refused("a.txt", "\nsource,target\n0,1\n"),
+        format!("{header}, found \"source,target\"")
+    );
 }
 
 #[test]
@@ -409,13 +521,9 @@ fn bad_matrices_are_refused_with_one_sentence() {
     assert_eq!(of("pattern", "3 3 2\n1 -2\n"), format!(":4: expected {index}, found \"-2\""));
     assert_eq!(of("pattern", "3 3 2\n1 2 3\n"), format!(":4: expected {pair}, found \"1 2 3\""));
     assert_eq!(of("integer", "3 3 2\n1 2\n"), format!(":4: expected {triple}, found \"1 2\""));
-    assert_eq!(
-        of("integer", "3 3 2\n1 2 1.5\n"),
-        ":4: expected a weight from 0 to 2147483647, found \"1.5\""
-    );
-    let whole = "a whole number from 0 to 2147483647, because weights are whole numbers";
-    assert_eq!(of("real", "3 3 2\n1 2 1.5\n"), format!(":4: expected {whole}, found \"1.5\""));
-    assert_eq!(of("real", "3 3 2\n1 2 -1\n"), format!(":4: expected {whole}, found \"-1\""));
+    assert_eq!(of("integer", "3 3 2\n1 2 1.5\n"), format!(":4: expected {WEIGHT}, found \"1.5\""));
+    assert_eq!(of("real", "3 3 2\n1 2 1.5\n"), format!(":4: expected {WEIGHT}, found \"1.5\""));
+    assert_eq!(of("real", "3 3 2\n1 2 -1\n"), format!(":4: expected {WEIGHT}, found \"-1\""));
     assert_eq!(
         of("real", "3 3 2\n1 2 1\n"),
         ": there are 1 entries in it, and its size line says 2"
@@ -429,11 +537,13 @@ fn bad_matrices_are_refused_with_one_sentence() {
         of("real", ""),
         ":3: expected the rows, the columns and the entries of the matrix, found \"\""
     );
-    let banner = "%%MatrixMarket matrix coordinate, then pattern, integer or real, then general or symmetric";
+    let banner = "%%MatrixMarket matrix coordinate, then pattern, integer, real or complex, then general, symmetric, \
+                  skew-symmetric or hermitian";
     assert_eq!(refused("a.mtx", ""), format!(":1: expected {banner}, found \"\""));
     assert_eq!(
         of("complex", "1 1 0"),
-        ":1: expected pattern, integer or real values, found \"complex\""
+        ":1: expected a general or symmetric matrix of integer or real values, which can be weights (.el and .sg files, \
+         bfs, pr and cc need no weights), found \"complex\""
     );
     let found = of("pattern", "9999999999 9999999999 1\n1 1");
     assert_eq!(found, "9999999999 vertices are more than there can be (4294967295)");
@@ -606,7 +716,8 @@ fn files_of_several_pieces_come_back() {
             let progress = Progress::default();
             let found = pool
                 .install(|| format::read(&path, ReadOptions::default(), &progress))
-                .expect("a graph");
+                .expect("a graph")
+                .graph;
             assert!(same(&found, graph), "{format:?}, {threads} threads");
             let (done, all) = progress.now();
             assert!(done > 0 && done <= all, "{done} of {all}");

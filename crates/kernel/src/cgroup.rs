@@ -256,7 +256,7 @@ impl Group {
     /// As [`Group::usage`].
     pub fn least_limit(&self) -> Result<Option<Bytes>> {
         match self.version {
-            Version::V1 => self.limit_v1(),
+            Version::V1 => self.limit_v1("memory.limit_in_bytes"),
             Version::V2 => {
                 let limits = [self.limit_v2("memory.max")?, self.limit_v2("memory.high")?];
                 Ok(limits.into_iter().flatten().min())
@@ -286,7 +286,7 @@ impl Group {
             Version::V1 => (
                 "memory.usage_in_bytes",
                 ["total_inactive_file", "total_active_file"],
-                self.limit_v1()?,
+                self.limit_v1("memory.limit_in_bytes")?,
             ),
             Version::V2 => {
                 ("memory.current", ["inactive_file", "active_file"], self.limit_v2("memory.max")?)
@@ -300,6 +300,31 @@ impl Group {
             Version::V2 => self.limit_v2("memory.high")?,
         };
         Ok(Usage { current, working: current.saturating_sub(file_cache), limit, high })
+    }
+
+    /// What its limits leave to it, if it has some: of memory, and of `swap`.
+    fn room(&self, swap: Bytes) -> Result<Option<Bytes>> {
+        let Some(limit) = self.least_limit()? else { return Ok(None) };
+        let Usage { current, working, .. } = self.usage()?;
+        let memory = limit.saturating_sub(working);
+        let file = |name: &str| text::read_decimal(&self.path.join(name)).map(Bytes);
+        Ok(Some(match self.version {
+            // Its limit of both together; not there on a kernel that does not count swap.
+            Version::V1 => match self.limit_v1("memory.memsw.limit_in_bytes") {
+                Ok(Some(both)) => {
+                    let used = file("memory.memsw.usage_in_bytes")?;
+                    let cache = current.saturating_sub(working);
+                    (memory + swap).min(both.saturating_sub(used.saturating_sub(cache)))
+                }
+                Ok(None) | Err(_) => memory + swap,
+            },
+            Version::V2 => match self.limit_v2("memory.swap.max") {
+                Ok(Some(most)) => {
+                    memory + swap.min(most.saturating_sub(file("memory.swap.current")?))
+                }
+                Ok(None) | Err(_) => memory + swap,
+            },
+        }))
     }
 
     /// The most memory that was ever charged to it at once.
@@ -336,8 +361,8 @@ impl Group {
         Ok(pids)
     }
 
-    fn limit_v1(&self) -> Result<Option<Bytes>> {
-        let limit = text::read_decimal(&self.path.join("memory.limit_in_bytes"))?;
+    fn limit_v1(&self, file: &str) -> Result<Option<Bytes>> {
+        let limit = text::read_decimal(&self.path.join(file))?;
         Ok((limit < NO_LIMIT_V1).then_some(Bytes(limit)))
     }
 
@@ -384,6 +409,27 @@ impl Group {
         }
         Err(malformed(0, name.as_bytes()))
     }
+}
+
+/// The least room that limits leave to this process, and the group whose limit it is: of the group that `proc/self/cgroup`
+/// under `root` (normally `/`) names, and of all groups above it that are mounted. `None` without a limit. File cache is
+/// room, because the kernel drops it first, and so is the swap space of `swap` that the group may have, because the kernel
+/// swaps before it kills. A group whose limit cannot be read counts as one without.
+///
+/// # Errors
+/// As [`Hierarchy::find`] and [`Hierarchy::directory`].
+pub fn own_room(root: &Path, swap: Bytes) -> Result<Option<(Bytes, PathBuf)>> {
+    let Some(hierarchy) = Hierarchy::find(root)? else { return Ok(None) };
+    let path = root.join("proc/self/cgroup");
+    let own = hierarchy.directory(&text::read(&path)?, &path)?;
+    // Of a process that is outside of what is mounted, as in some containers, the mounted group is the nearest.
+    let own = own.unwrap_or_else(|| hierarchy.mount.clone());
+    let above = own.ancestors().take_while(|path| path.starts_with(&hierarchy.mount));
+    let room = |path: &Path| {
+        let group = Group::open(path).ok()?;
+        Some((group.room(swap).ok()??, group.path))
+    };
+    Ok(above.filter_map(room).min())
 }
 
 /// From here on a v1 limit means none: it is the largest signed number, rounded down to a page
@@ -530,7 +576,7 @@ impl Scratch {
     /// Lowers the v1 limit to `size` and puts it back, whatever became of it.
     fn squeeze(&self, size: Bytes) -> Result<()> {
         let path = self.group.path.join("memory.limit_in_bytes");
-        let limit = self.group.limit_v1()?;
+        let limit = self.group.limit_v1("memory.limit_in_bytes")?;
         let lowered = tolerate(write_value(&path, &size.0.to_string()));
         let old = limit.map_or_else(|| "-1".to_owned(), |limit| limit.0.to_string());
         write_value(&path, &old)?;

@@ -25,6 +25,7 @@ pub mod numa_maps;
 pub mod own_child;
 pub mod own_memory;
 pub mod own_policy;
+pub mod own_room;
 pub mod own_streams;
 pub mod own_thp;
 pub mod own_vma;

@@ -30,8 +30,11 @@ pub(crate) enum GraphCommand {
     Run(Run),
 }
 
-const FORMATS: &str = "Formats, by the end of a file's name: .el and .txt (two vertices on a line; # begins a comment), .wel (and a \
-                       weight), .mtx (Matrix Market), .sg and .wsg (GAP's binary formats, without and with weights)";
+const FORMATS: &str = "Formats, by the end of a file's name: .el and .txt (two vertices on a line, with blanks, a comma or a semicolon \
+                       between them; # or % begins a comment), .wel (and a weight), .mtx (Matrix Market, coordinates), .sg and .wsg (GAP's \
+                       binary formats, without and with weights). Up to four fields on a line are understood, and those that the format does \
+                       not name are not read. Weights are whole numbers from 0 on; others are read where none are needed: in a \
+                       conversion to .el or .sg, by bfs, pr and cc";
 
 /// Arguments of `graph generate`.
 #[derive(Debug, Args)]

@@ -1,8 +1,8 @@
 //! One line of a text file: an edge, nothing, or a fault.
 //!
-//! Most lines are numbers with blanks between, which [`Layout::quick`] reads byte by byte. Whatever it does not
-//! understand, [`Layout::slow`] takes apart into fields, to read what is rare (real numbers, comments, blanks at the
-//! end) and to say what is wrong.
+//! Most lines are whole numbers with one separator between two of them, which [`Layout::quick`] reads byte by byte.
+//! Whatever it does not understand, [`Layout::slow`] takes apart into fields, to read what is rare (real numbers, comments,
+//! blanks at the end) and to say what is wrong.
 
 use crate::build::Edge;
 use crate::graph::{MOST_VERTICES, Vertex, Weight};
@@ -14,15 +14,15 @@ pub(super) const LARGEST_WEIGHT: Weight = i32::MAX.unsigned_abs();
 /// blanks and `\r\n`.
 pub(super) const LONGEST: usize = 4096; // tidy: allow(characters of a line)
 
-/// The third field of a line.
+/// The use of the first number behind the vertices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// No third field.
+    /// The edge has no weight: there is no such number, or it is not kept.
     None,
-    /// A weight.
-    Whole,
-    /// A weight that may be written as a real number, as in `3.0` or `2e3`.
-    Real,
+    /// It is the weight, which may be written as a real number, as in `3.0` or `2e3`, but is whole.
+    Weight,
+    /// It is the weight where it is a weight, and any other number counts as 0: nobody looks at it.
+    Unseen,
 }
 
 /// The layout of a file's lines.
@@ -32,6 +32,8 @@ pub(super) struct Layout {
     pub(super) first: u64,
     /// The largest number that stands for a vertex.
     pub(super) last: u64,
+    /// The fields of each line: two vertices, and numbers behind them.
+    pub(super) columns: usize,
     pub(super) value: Value,
     /// The fields of a line, for error messages.
     pub(super) fields: &'static str,
@@ -44,14 +46,25 @@ impl Layout {
     pub(super) const EDGES: Self = Self {
         first: 0,
         last: MOST_VERTICES - 1,
+        columns: 2,
         value: Value::None,
         fields: "two vertices",
         vertex: "a vertex from 0 to 4294967294",
     };
     /// Two vertices and a weight on each line.
-    pub(super) const WEIGHTED_EDGES: Self =
-        Self { value: Value::Whole, fields: "two vertices and a weight", ..Self::EDGES };
+    pub(super) const WEIGHTED_EDGES: Self = Self {
+        columns: 3,
+        value: Value::Weight,
+        fields: "two vertices and a weight",
+        ..Self::EDGES
+    };
 }
+
+/// The weights that there are, and what to do with a file that has others.
+const WEIGHT: &str = "a weight that is a whole number from 0 to 2147483647 (.el and .sg files, bfs, pr and cc need no weights)";
+/// What to do with a file whose first line names its columns.
+const HEADER: &str = "a number, because vertices are numbered and a line with names begins with #";
+const NUMBER: &str = "a number";
 
 /// A fault of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,18 +115,23 @@ impl Layout {
         }
     }
 
-    /// Parses a line of digits and blanks only; `None` for any other line.
+    /// Parses a line of whole numbers with one separator between two of them; `None` for any other line.
     fn quick(&self, bytes: &[u8], at: &mut usize) -> Option<Edge> {
         let from = self.vertex(number(bytes, at)?)?;
-        blanks(bytes, at)?;
+        let between = separator(bytes, at)?;
         let to = self.vertex(number(bytes, at)?)?;
-        let weight = match self.value {
-            Value::None => 0,
-            Value::Whole | Value::Real => {
-                blanks(bytes, at)?;
-                weight(number(bytes, at)?)?
+        let mut weight = 0;
+        for column in 2..self.columns {
+            if separator(bytes, at)? != between {
+                return None;
             }
-        };
+            let number = number(bytes, at)?;
+            weight = match self.value {
+                Value::Weight if column == 2 => whole_weight(number)?,
+                Value::Unseen if column == 2 => whole_weight(number).unwrap_or_default(),
+                _ => weight,
+            };
+        }
         if bytes.get(*at) == Some(&b'\r') {
             *at += 1;
         }
@@ -141,23 +159,40 @@ impl Layout {
 
     /// Parses the fields of a line.
     fn fields(&self, line: &[u8]) -> Result<Option<Edge>, Fault> {
-        let mut fields = fields(line);
-        let incomplete = || Fault::new(self.fields, line);
-        let Some(from) = fields.next() else { return Ok(None) };
-        let to = fields.next().ok_or_else(incomplete)?;
-        let value = match self.value {
-            Value::None => None,
-            Value::Whole | Value::Real => Some(fields.next().ok_or_else(incomplete)?),
+        let line = without_comment(line);
+        if line.iter().all(|byte| is_blank(*byte)) {
+            return Ok(None);
+        }
+        let fields = columns(line);
+        let [from, to, others @ ..] = &fields[..] else {
+            return Err(Fault::new(self.fields, line));
         };
-        if fields.next().is_some() {
-            return Err(incomplete());
+        let is_text = |field: &[u8]| {
+            field.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'"')
+        };
+        if is_text(from) && is_text(to) {
+            return Err(Fault::new(HEADER, line));
+        }
+        if fields.len() != self.columns {
+            return Err(Fault::new(self.fields, line));
         }
         let vertex = |field: &[u8]| {
             let vertex = whole(field).and_then(|number| self.vertex(number));
             vertex.ok_or_else(|| Fault::new(self.vertex, field))
         };
         let (from, to) = (vertex(from)?, vertex(to)?);
-        let weight = value.map_or(Ok(0), |field| self.weight(field))?;
+        let mut weight = 0;
+        for (column, field) in others.iter().enumerate() {
+            let number = real(field);
+            weight = match self.value {
+                Value::Weight if column == 0 => {
+                    number.and_then(real_weight).ok_or_else(|| Fault::new(WEIGHT, field))?
+                }
+                Value::Unseen if column == 0 => number.and_then(real_weight).unwrap_or_default(),
+                _ => weight,
+            };
+            number.ok_or_else(|| Fault::new(NUMBER, field))?;
+        }
         Ok(Some(Edge { from, to, weight }))
     }
 
@@ -165,24 +200,9 @@ impl Layout {
         let number = Some(number).filter(|number| *number <= self.last)?;
         Vertex::try_from(number.checked_sub(self.first)?).ok()
     }
-
-    fn weight(&self, field: &[u8]) -> Result<Weight, Fault> {
-        let whole = whole(field).and_then(weight);
-        match self.value {
-            Value::None | Value::Whole => {
-                whole.ok_or_else(|| Fault::new("a weight from 0 to 2147483647", field))
-            }
-            Value::Real => whole.or_else(|| real(field)).ok_or_else(|| {
-                Fault::new(
-                    "a whole number from 0 to 2147483647, because weights are whole numbers",
-                    field,
-                )
-            }),
-        }
-    }
 }
 
-fn weight(number: u64) -> Option<Weight> {
+fn whole_weight(number: u64) -> Option<Weight> {
     Weight::try_from(number).ok().filter(|weight| *weight <= LARGEST_WEIGHT)
 }
 
@@ -194,6 +214,28 @@ const fn is_blank(byte: u8) -> bool {
 pub(super) fn is_comment(line: &[u8]) -> bool {
     let first = line.iter().find(|byte| !is_blank(**byte));
     matches!(first, Some(b'#' | b'%'))
+}
+
+/// A line as far as the comment behind its edge, or the attributes in braces that networkx writes there.
+fn without_comment(line: &[u8]) -> &[u8] {
+    let end = line.iter().position(|byte| matches!(byte, b'#' | b'%' | b'{'));
+    &line[..end.unwrap_or(line.len())]
+}
+
+/// Whether networkx's attributes are behind the edge of a line, and not just their braces.
+pub(super) fn has_attributes(line: &[u8]) -> bool {
+    let behind = &line[without_comment(line).len()..];
+    behind.starts_with(b"{") && !behind.starts_with(b"{}")
+}
+
+/// The fields of a line of edges: semicolons separate them where there is one, else commas where there is one, else blanks.
+/// So a comma within a number, as in `0;1;0,5`, separates nothing.
+pub(super) fn columns(line: &[u8]) -> Vec<&[u8]> {
+    let line = without_comment(line);
+    match [b';', b','].into_iter().find(|byte| line.contains(byte)) {
+        Some(between) => line.split(|byte| *byte == between).map(<[u8]>::trim_ascii).collect(),
+        None => fields(line).collect(),
+    }
 }
 
 /// The fields of a line, which blanks separate.
@@ -220,19 +262,35 @@ fn number(bytes: &[u8], at: &mut usize) -> Option<u64> {
     (*at > begin).then_some(number)
 }
 
-/// Skips blanks, of which there must be one.
-fn blanks(bytes: &[u8], at: &mut usize) -> Option<()> {
+/// Skips what separates two fields, and says which byte does: a comma or a semicolon, with or without blanks around it, or
+/// else a blank.
+fn separator(bytes: &[u8], at: &mut usize) -> Option<u8> {
+    let skip = |at: &mut usize| {
+        while bytes.get(*at).is_some_and(|byte| is_blank(*byte)) {
+            *at += 1;
+        }
+    };
     let begin = *at;
-    while bytes.get(*at).is_some_and(|byte| is_blank(*byte)) {
-        *at += 1;
+    skip(at);
+    match bytes.get(*at) {
+        Some(byte @ (b',' | b';')) => {
+            *at += 1;
+            skip(at);
+            Some(*byte)
+        }
+        _ => (*at > begin).then_some(b' '),
     }
-    (*at > begin).then_some(())
 }
 
-/// A real number that is a weight.
+/// A field as a number. Fortran writes the exponents of its numbers with a `D`.
+fn real(field: &[u8]) -> Option<f64> {
+    let field = std::str::from_utf8(field).ok()?;
+    field.parse().or_else(|_| field.replace(['D', 'd'], "e").parse()).ok()
+}
+
+/// A number that is a weight.
 #[expect(clippy::cast_possible_truncation, reason = "it is a whole number that fits")]
-fn real(field: &[u8]) -> Option<Weight> {
-    let number: f64 = std::str::from_utf8(field).ok()?.parse().ok()?;
+fn real_weight(number: f64) -> Option<Weight> {
     let is_weight = (0.0..=f64::from(LARGEST_WEIGHT)).contains(&number) && number.fract() == 0.0;
     is_weight.then_some(number as Weight)
 }
@@ -245,7 +303,8 @@ mod tests {
     const REAL: Layout = Layout {
         first: 1,
         last: 50,
-        value: Value::Real,
+        columns: 3,
+        value: Value::Weight,
         fields: "a row, a column and a value",
         vertex: "a row or column",
     };
@@ -264,13 +323,33 @@ mod tests {
 
     #[test]
     fn good_lines_are_edges() {
-        for line in ["3 4\n", "3\t4\r\n", "  3 \t 4  \n", "003 0004", "3 4\r", "3 4 \r\n"] {
+        let separated = [
+            "3,4\n",
+            "3, 4\r\n",
+            "3 ;4",
+            " 3\t,\t4 # c\n",
+            "3;4%c\n",
+            "3 4 {'weight': 7}\n",
+            "3 4 {}",
+        ];
+        let blanks = ["3 4\n", "3\t4\r\n", "  3 \t 4  \n", "003 0004", "3 4\r", "3 4 \r\n"];
+        for line in separated.into_iter().chain(blanks) {
             assert_eq!(only(Layout::EDGES, line), Ok(Some((3, 4, 0))), "{line:?}");
         }
-        for line in ["3 4 5\n", "3\t4\t5\r\n", " 3 4 5 ", "3 4 5"] {
+        for line in
+            ["3 4 5\n", "3\t4\t5\r\n", " 3 4 5 ", "3 4 5", "3,4,5.0\n", "3;4;5\n", "3 4 5e0"]
+        {
             assert_eq!(only(Layout::WEIGHTED_EDGES, line), Ok(Some((3, 4, 5))), "{line:?}");
         }
-        for line in ["4 5 6\n", "4 5 6.0\n", "4 5 .6e1\n", "4 5 60E-1\n", "4 5 +6.000\r\n"] {
+        for line in [
+            "4 5 6\n",
+            "4 5 6.0\n",
+            "4 5 .6e1\n",
+            "4 5 60E-1\n",
+            "4 5 +6.000\r\n",
+            "4 5 .6D+1",
+            "4 5 60d-1 % c\n",
+        ] {
             assert_eq!(only(REAL, line), Ok(Some((3, 4, 6))), "{line:?}");
         }
         assert_eq!(only(Layout::EDGES, "0 4294967294\n"), Ok(Some((0, u32::MAX - 1, 0))));
@@ -296,14 +375,20 @@ mod tests {
         let bad = [
             ("1\n", two, "1"),
             ("1 2 3\n", two, "1 2 3"),
-            ("one two three\r\n", two, "one two three"),
+            ("one two three\r\n", HEADER, "one two three"),
+            ("source,target\n", HEADER, "source,target"),
+            ("\"a\";\"b\"\n", HEADER, "\"a\";\"b\""),
+            ("1,2,\n", two, "1,2,"),
+            ("1,,2\n", two, "1,,2"),
+            ("1 2,3\n", vertex, "1 2"),
+            ("1,2;3\n", vertex, "1,2"),
             ("1 x\n", vertex, "x"),
             ("1x 2\n", vertex, "1x"),
             ("-1 2\n", vertex, "-1"),
             ("1 -2", vertex, "-2"),
             ("+1 2", vertex, "+1"),
             ("1.0 2\n", vertex, "1.0"),
-            ("1,2 3\n", vertex, "1,2"),
+            ("1,2 3\n", vertex, "2 3"),
             ("1 4294967295\n", vertex, "4294967295"),
             ("99999999999999999999999 1\n", vertex, "99999999999999999999999"),
             ("1\r2 3\n", vertex, "1\r2"),
@@ -312,12 +397,14 @@ mod tests {
         for (line, expected, found) in bad {
             assert_eq!(only(Layout::EDGES, line), Err((expected, found.to_owned())), "{line:?}");
         }
-        let (three, weight) = ("two vertices and a weight", "a weight from 0 to 2147483647");
+        let (three, weight) = ("two vertices and a weight", WEIGHT);
         let bad = [
             ("1 2\n", three, "1 2"),
             ("1 2 3 4\n", three, "1 2 3 4"),
             ("1 2 -3\n", weight, "-3"),
-            ("1 2 3.0\n", weight, "3.0"),
+            ("1 2 3.5\n", weight, "3.5"),
+            ("1;2;0,5\n", weight, "0,5"),
+            ("1 2 0,5\n", three, "1 2 0,5"),
             ("1 2 2147483648\n", weight, "2147483648"),
         ];
         for (line, expected, found) in bad {
@@ -327,9 +414,19 @@ mod tests {
                 "{line:?}"
             );
         }
-        let whole = "a whole number from 0 to 2147483647, because weights are whole numbers";
-        for field in ["0.5", "-1", "-1.0", "nan", "inf", "1e300", "2147483648.0", "x", "1d3"] {
-            assert_eq!(only(REAL, &format!("1 2 {field}\n")), Err((whole, field.to_owned())));
+        let unseen = Layout { value: Value::Unseen, ..REAL };
+        let unread = Layout { value: Value::None, ..REAL };
+        for field in ["0.5", "-1", "-1.0", "nan", "inf", "1e300", "2147483648.0", "1d-3"] {
+            let line = format!("1 2 {field}\n");
+            assert_eq!(only(REAL, &line), Err((WEIGHT, field.to_owned())));
+            assert_eq!(only(unseen, &line), Ok(Some((0, 1, 0))));
+            assert_eq!(only(unread, &line), Ok(Some((0, 1, 0))));
+        }
+        assert_eq!(only(unseen, "1 2 7\n"), Ok(Some((0, 1, 7))));
+        assert_eq!(only(REAL, "1 2 x\n"), Err((WEIGHT, "x".to_owned())));
+        for layout in [unseen, unread] {
+            assert_eq!(only(layout, "1 2 x\n"), Err((NUMBER, "x".to_owned())));
+            assert_eq!(only(layout, "1 2\n"), Err((REAL.fields, "1 2".to_owned())));
         }
         assert_eq!(only(REAL, "0 2 1\n"), Err((REAL.vertex, "0".to_owned())));
         assert_eq!(only(REAL, "1 51 1\n"), Err((REAL.vertex, "51".to_owned())));
@@ -379,7 +476,7 @@ mod tests {
             1 => any::<u64>().prop_map(|number| number.to_string()),
             1 => "[-+.e0-9x]{1,4}",
         ];
-        let blanks = prop_oneof![4 => Just(" ".to_owned()), 1 => "[ \t\r#%]{0,3}"];
+        let blanks = prop_oneof![4 => Just(" ".to_owned()), 2 => "[ \t]?[,;][ \t]?", 1 => "[ \t\r#%{,;]{0,3}"];
         let end = prop_oneof![3 => Just("\n".to_owned()), 1 => "[ \t\r\n]{0,3}"];
         let fields = prop::collection::vec((blanks, field), 1..5);
         (fields, end).prop_map(|(fields, end)| {

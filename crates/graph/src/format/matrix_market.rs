@@ -4,11 +4,16 @@
 //! An entry in row `i` and column `j` is an edge from vertex `i - 1` to vertex `j - 1`. A symmetric matrix should have
 //! the entries of its lower triangle only; programs that write the upper one are understood. Entries that are 0 are
 //! edges of weight 0.
+//!
+//! Read are the coordinates of square matrices of all values and symmetries. Values are weights only where they are whole and not
+//! negative, so those of complex, hermitian and skew-symmetric matrices are none. `array`, which is for matrices where
+//! every entry is there, is refused, as is a matrix that is not square.
 
-use super::ReadOptions;
-use super::line::{Fault, LONGEST, Layout, Value, fields, is_comment, whole};
+use super::first_lines::FirstLines;
+use super::line::{Fault, Layout, Value, fields, is_comment, whole};
 use super::output::{Output, edges};
 use super::text::{Count, Entry, TextEdges, line_number};
+use super::{ReadOptions, Weights};
 use crate::build::{Direction, Edge};
 use crate::direct::{DirectFile, PageCache};
 use crate::error::{Error, Result};
@@ -20,13 +25,19 @@ use std::path::Path;
 pub(super) fn open(path: &Path, options: ReadOptions) -> Result<(TextEdges, Direction)> {
     let file = DirectFile::open(path, options.page_cache)?;
     let head = Head::read(&file)?;
+    let Kind { values, symmetry } = head.kind;
+    if options.weights == Weights::Needed {
+        head.kind.check_weights().or_else(|fault| malformed(&file, 0, fault))?;
+    }
     let layout = Layout {
         first: 1,
         last: head.size,
-        value: head.value,
-        fields: match head.value {
-            Value::None => "a row and a column",
-            Value::Whole | Value::Real => "a row, a column and a value",
+        columns: 2 + values,
+        value: if values == 0 { Value::None } else { options.weights.value() },
+        fields: match values {
+            0 => "a row and a column",
+            1 => "a row, a column and a value",
+            _ => "a row, a column and the two parts of a complex value",
         },
         vertex: "a row or column from 1 to the size of the matrix",
     };
@@ -34,10 +45,14 @@ pub(super) fn open(path: &Path, options: ReadOptions) -> Result<(TextEdges, Dire
     edges.body = head.end;
     edges.vertices = Some(head.size);
     edges.count = Count::Exactly(head.entries);
-    if (head.direction, options.direction) == (Direction::Undirected, Some(Direction::Directed)) {
+    let direction = match symmetry {
+        Symmetry::General => Direction::Directed,
+        _ => Direction::Undirected,
+    };
+    if (direction, options.direction) == (Direction::Undirected, Some(Direction::Directed)) {
         edges.entry = Entry::Both;
     }
-    Ok((edges, head.direction))
+    Ok((edges, direction))
 }
 
 /// The number of vertices that a file says.
@@ -48,27 +63,60 @@ pub(super) fn vertices(path: &Path) -> Result<u64> {
 /// The header: banner, comments, size line.
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
-    value: Value,
-    direction: Direction,
+    kind: Kind,
     size: u64,
     entries: u64,
     /// The offset behind the header.
     end: u64,
 }
 
+/// The kind of a matrix, as its banner says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    /// The numbers of each value: none in a pattern, two where values are complex.
+    values: usize,
+    symmetry: Symmetry,
+}
+
+/// The entries that stand for two: all outside of the diagonal, unless the matrix is general.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Symmetry {
+    General,
+    Symmetric,
+    /// The value across the diagonal is the negative one.
+    Skew,
+    /// The value across the diagonal is the complex conjugate.
+    Hermitian,
+}
+
+impl Kind {
+    /// Fails where values cannot be weights.
+    fn check_weights(self) -> std::result::Result<(), Fault> {
+        let found = match self {
+            Self { symmetry: Symmetry::Skew, .. } => "skew-symmetric",
+            Self { symmetry: Symmetry::Hermitian, .. } => "hermitian",
+            Self { values: 2, .. } => "complex",
+            _ => return Ok(()),
+        };
+        Err(Fault::new(WEIGHTS, found.as_bytes()))
+    }
+}
+
 /// The text that the banner must have.
-const BANNER: &str =
-    "%%MatrixMarket matrix coordinate, then pattern, integer or real, then general or symmetric";
+const BANNER: &str = "%%MatrixMarket matrix coordinate, then pattern, integer, real or complex, then general, symmetric, \
+                      skew-symmetric or hermitian";
 const COORDINATES: &str = "coordinate, for a sparse matrix";
-const VALUES: &str = "pattern, integer or real values";
-const SYMMETRY: &str = "a general or symmetric matrix";
+const VALUES: &str = "pattern, integer, real or complex values";
+const SYMMETRY: &str = "a general, symmetric, skew-symmetric or hermitian matrix";
+const WEIGHTS: &str = "a general or symmetric matrix of integer or real values, which can be weights (.el and .sg files, bfs, pr \
+                       and cc need no weights)";
 const SIZE: &str = "the rows, the columns and the entries of the matrix";
 
 impl Head {
     fn read(file: &DirectFile) -> Result<Self> {
-        let mut lines = HeadLines { file, at: 0, chunk: Vec::new(), begin: 0 };
+        let mut lines = FirstLines::of(file)?;
         let first = lines.next()?.unwrap_or_default();
-        let (value, direction) = banner(&first).or_else(|fault| malformed(file, 0, fault))?;
+        let kind = banner(&first).or_else(|fault| malformed(file, 0, fault))?;
         loop {
             let at = lines.at;
             let Some(line) = lines.next()? else {
@@ -83,7 +131,7 @@ impl Head {
                 }
                 sizes => sizes.or_else(|fault| malformed(file, at, fault))?,
             };
-            return Ok(Self { value, direction, size, entries, end: lines.at });
+            return Ok(Self { kind, size, entries, end: lines.at });
         }
     }
 }
@@ -94,27 +142,33 @@ fn malformed<T>(file: &DirectFile, at: u64, fault: Fault) -> Result<T> {
     Err(Error::Malformed { path: file.path().to_owned(), line, expected, found })
 }
 
-/// Parses the banner: type of values, and direction.
-fn banner(line: &[u8]) -> std::result::Result<(Value, Direction), Fault> {
+/// Parses the banner.
+fn banner(line: &[u8]) -> std::result::Result<Kind, Fault> {
     let words = line.to_ascii_lowercase();
     let words: Vec<&[u8]> = fields(&words).collect();
-    let [b"%%matrixmarket", b"matrix", form, value, symmetry] = words[..] else {
+    // The files of networkrepository.com begin with one `%`.
+    let [b"%%matrixmarket" | b"%matrixmarket", b"matrix", form, values, symmetry] = words[..]
+    else {
         return Err(Fault::new(BANNER, line));
     };
     if form != b"coordinate" {
         return Err(Fault::new(COORDINATES, form));
     }
-    let value = match value {
-        b"pattern" => Value::None,
-        b"integer" => Value::Whole,
-        b"real" => Value::Real,
-        _ => return Err(Fault::new(VALUES, value)),
+    let values = match values {
+        b"pattern" => 0,
+        // SciPy writes two of these names, which the format does not have.
+        b"integer" | b"unsigned-integer" | b"real" | b"double" => 1,
+        b"complex" => 2,
+        _ => return Err(Fault::new(VALUES, values)),
     };
-    match symmetry {
-        b"general" => Ok((value, Direction::Directed)),
-        b"symmetric" => Ok((value, Direction::Undirected)),
-        _ => Err(Fault::new(SYMMETRY, symmetry)),
-    }
+    let symmetry = match symmetry {
+        b"general" => Symmetry::General,
+        b"symmetric" => Symmetry::Symmetric,
+        b"skew-symmetric" => Symmetry::Skew,
+        b"hermitian" => Symmetry::Hermitian,
+        _ => return Err(Fault::new(SYMMETRY, symmetry)),
+    };
+    Ok(Kind { values, symmetry })
 }
 
 /// The rows, which are as many as the columns, and the entries.
@@ -125,63 +179,6 @@ fn sizes(line: &[u8]) -> std::result::Result<(u64, u64), Fault> {
         Some([_, _, _]) => Err(Fault::new("as many rows as columns", line)),
         _ => Err(Fault::new(SIZE, line)),
     }
-}
-
-/// The bytes that are read of a head at a time. Chosen: most heads have less.
-const CHUNK: u64 = 1 << 16;
-
-/// The first lines of a file, one after the other.
-struct HeadLines<'a> {
-    file: &'a DirectFile,
-    /// The offset of the next line.
-    at: u64,
-    /// A part of the file (`chunk`) and its offset (`begin`).
-    chunk: Vec<u8>,
-    begin: u64,
-}
-
-impl HeadLines<'_> {
-    /// The next line without its end, or as much of it as a line may have; nothing at the end of the file.
-    fn next(&mut self) -> Result<Option<Vec<u8>>> {
-        if self.at == self.file.length() {
-            return Ok(None);
-        }
-        let rest = self.rest(LONGEST as u64)?;
-        let end = newline(rest);
-        let mut line = rest[..end.unwrap_or(rest.len().min(LONGEST))].to_vec();
-        if line.ends_with(b"\r") {
-            line.pop();
-        }
-        self.skip()?;
-        Ok(Some(line))
-    }
-
-    /// Goes to the beginning of the next line.
-    fn skip(&mut self) -> Result<()> {
-        while self.at < self.file.length() {
-            let rest = self.rest(1)?;
-            let (found, length) = (newline(rest), rest.len());
-            self.at += found.map_or(length, |end| end + 1) as u64;
-            if found.is_some() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// The bytes of the chunk from `at` on: at least `least`, or all that the file has.
-    fn rest(&mut self, least: u64) -> Result<&[u8]> {
-        let length = self.file.length();
-        if (self.at + least).min(length) > self.begin + self.chunk.len() as u64 {
-            self.chunk = self.file.with(self.at..(self.at + CHUNK).min(length), <[u8]>::to_vec)?;
-            self.begin = self.at;
-        }
-        Ok(&self.chunk[crate::width::to_usize(self.at - self.begin)..])
-    }
-}
-
-fn newline(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|byte| *byte == b'\n')
 }
 
 /// Writes the matrix of a graph: symmetric where it is undirected, with integers where edges have weights.
@@ -217,21 +214,32 @@ mod tests {
 
     #[test]
     fn heads_are_read() {
-        let (value, direction) = (Value::None, Direction::Directed);
+        let kind = |values, symmetry| Kind { values, symmetry };
         let content =
             "%%MatrixMarket matrix coordinate pattern general\n% a comment\n\n 3 3 2\n1 2\n";
-        let expected =
-            Head { value, direction, size: 3, entries: 2, end: content.len() as u64 - 4 };
+        let pattern = kind(0, Symmetry::General);
+        let expected = Head { kind: pattern, size: 3, entries: 2, end: content.len() as u64 - 4 };
         assert_eq!(head(content), Ok(expected));
         let content = "%%matrixmarket MATRIX Coordinate Real Symmetric\r\n7\t7\t0\r\n";
-        let (value, direction) = (Value::Real, Direction::Undirected);
-        let expected = Head { value, direction, size: 7, entries: 0, end: content.len() as u64 };
+        let real = kind(1, Symmetry::Symmetric);
+        let expected = Head { kind: real, size: 7, entries: 0, end: content.len() as u64 };
         assert_eq!(head(content), Ok(expected));
+        let kinds = [
+            ("%MatrixMarket", "pattern symmetric", kind(0, Symmetry::Symmetric)),
+            ("%%MatrixMarket", "real skew-symmetric", kind(1, Symmetry::Skew)),
+            ("%%MatrixMarket", "unsigned-integer general", kind(1, Symmetry::General)),
+            ("%%MatrixMarket", "COMPLEX Hermitian", kind(2, Symmetry::Hermitian)),
+        ];
+        for (first, rest, kind) in kinds {
+            let content = format!("{first} matrix coordinate {rest}\n 1 1 0\n");
+            assert_eq!(head(&content).map(|head| head.kind), Ok(kind), "{content}");
+        }
     }
 
     #[test]
     fn comments_may_be_many_and_long() {
-        let long = "%".repeat(3 * usize::try_from(CHUNK).expect("a length"));
+        let long =
+            "%".repeat(3 * usize::try_from(super::super::first_lines::CHUNK).expect("a length"));
         let comments = format!("{long}\n{}", "% a comment\n".repeat(20_000));
         let content = format!("%%MatrixMarket matrix coordinate integer general\n{comments}5 5 6");
         let found = head(&content).expect("a head");
@@ -246,9 +254,8 @@ mod tests {
         assert_eq!(head("1 2\n"), says(BANNER, "1 2"));
         let bad = [
             ("array real general", COORDINATES, "array"),
-            ("coordinate complex general", VALUES, "complex"),
-            ("coordinate real hermitian", SYMMETRY, "hermitian"),
-            ("coordinate real Skew-Symmetric", SYMMETRY, "skew-symmetric"),
+            ("coordinate quaternion general", VALUES, "quaternion"),
+            ("coordinate real triangular", SYMMETRY, "triangular"),
             ("coordinate real", BANNER, "%%MatrixMarket matrix coordinate real"),
             ("coordinate real general x", BANNER, "%%MatrixMarket matrix coordinate real g…"),
         ];

@@ -4,18 +4,27 @@
 //! |---|---|---|---|
 //! | `.el`, `.txt` | an edge on each line; comments begin with `#` or `%`, as in SNAP's files | no | directed |
 //! | `.wel` | the same, with a weight behind each edge | yes | directed |
-//! | `.mtx` | a Matrix Market matrix in coordinates | yes, unless it is a `pattern` | undirected, if `symmetric` |
+//! | `.mtx` | a Matrix Market matrix in coordinates | yes, unless it is a `pattern` | undirected, unless `general` |
 //! | `.sg` | GAPBS's serialized graph | no | as the file says |
 //! | `.wsg` | the same, with weights | yes | as the file says |
 //!
-//! Vertices are numbered from 0, in `.mtx` files from 1. Weights are whole numbers from 0 to 2147483647. In text
-//! formats, an edge from a vertex to itself is left out, and of an edge that is there several times the least weight is
-//! kept ([`crate::build`]). An edge list has no word for vertices without edges: it has as many vertices as its largest
-//! number says. Serialized graphs are taken as they are.
+//! Vertices are numbered from 0, in `.mtx` files from 1. Weights are whole numbers from 0 to 2147483647, also where they
+//! are written as real numbers (`3.0`); a file with others is read where weights do not matter ([`Weights`]). An edge list
+//! has no word for vertices without edges: it has as many vertices as its largest number says.
+//!
+//! The fields of a line of text are separated by blanks, or by a comma or a semicolon. All lines of an edge list have as many
+//! fields as the first: behind what the format names there may be numbers, as in lists of SNAP and KONECT that have a weight
+//! or a time, but not more than four fields in all. These numbers are not kept ([`Read::unread_columns`]). What follows
+//! `#`, `%` or `{` is not read. A first line that names columns, names instead of numbers, a byte order mark, UTF-16 and
+//! compressed files are refused.
+//!
+//! Of an edge that is there several times in a text file the least weight is kept ([`crate::build`], [`Read::duplicates`]).
+//! An edge from a vertex to itself is an edge; GAP's own reader leaves it out. Serialized graphs are taken as they are.
 //!
 //! Text is read twice, and nothing but the graph is kept. All files are read past the page cache, by a thread that does
 //! little but wait for the disk; the threads of the caller's pool decode what it has read.
 
+mod first_lines;
 mod line;
 mod matrix_market;
 mod output;
@@ -26,6 +35,7 @@ use crate::build::{self, Direction};
 use crate::direct::PageCache;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, GraphPages, Weight};
+use crate::need::Beside;
 use crate::progress::Progress;
 use line::{LARGEST_WEIGHT, Layout, Value};
 use output::Output;
@@ -90,6 +100,29 @@ impl Format {
     }
 }
 
+/// The use that the caller has for the weights of a text file; serialized graphs are read as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weights {
+    /// The graph gets the weights, and a file is refused where they are not whole numbers from 0 on.
+    #[default]
+    Needed,
+    /// The graph gets weights, but nobody looks at them: one that is not whole, or negative, is 0.
+    Unseen,
+    /// The graph gets no weights.
+    Unread,
+}
+
+impl Weights {
+    /// The use of the number behind two vertices.
+    const fn value(self) -> Value {
+        match self {
+            Self::Needed => Value::Weight,
+            Self::Unseen => Value::Unseen,
+            Self::Unread => Value::None,
+        }
+    }
+}
+
 /// Options for [`read`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions {
@@ -99,6 +132,22 @@ pub struct ReadOptions {
     pub pages: GraphPages,
     /// The use that reading makes of the page cache.
     pub page_cache: PageCache,
+    /// The use of the weights.
+    pub weights: Weights,
+    /// The memory that the caller takes when the graph is there, first the one, and then the other.
+    pub beside: [Beside; 2],
+}
+
+/// A graph that was read, and what is not in it.
+#[derive(Debug)]
+pub struct Read {
+    /// The graph.
+    pub graph: Graph,
+    /// The edges of a text file that were there before, and are there once.
+    pub duplicates: u64,
+    /// The numbers on each line of an edge list that mean nothing in its format, such as the time of an edge, and one more
+    /// where there are attributes in braces.
+    pub unread_columns: usize,
 }
 
 /// Reads a graph from a file; the end of its name says which format it has.
@@ -106,24 +155,27 @@ pub struct ReadOptions {
 /// # Errors
 /// [`Error::UnknownFormat`], [`Error::File`] and [`Error::NoFile`]; [`Error::Malformed`] of text and [`Error::Broken`],
 /// where the file is wrong; and the errors of [`build::graph`].
-pub fn read(path: &Path, options: ReadOptions, progress: &Progress) -> Result<Graph> {
+pub fn read(path: &Path, options: ReadOptions, progress: &Progress) -> Result<Read> {
+    let list = |layout| -> Result<_> {
+        let edges = TextEdges::open(path, options.page_cache, layout)?;
+        Ok((edges, Direction::Directed))
+    };
     let (edges, direction) = match Format::of(path)? {
         format @ (Format::Serialized | Format::WeightedSerialized) => {
-            return serialized::read(path, format, options, progress);
+            let graph = serialized::read(path, format, options, progress)?;
+            return Ok(Read { graph, duplicates: 0, unread_columns: 0 });
         }
-        Format::EdgeList => {
-            (TextEdges::open(path, options.page_cache, Layout::EDGES)?, Direction::Directed)
+        Format::EdgeList => list(Layout::EDGES)?,
+        Format::WeightedEdgeList => {
+            list(Layout { value: options.weights.value(), ..Layout::WEIGHTED_EDGES })?
         }
-        Format::WeightedEdgeList => (
-            TextEdges::open(path, options.page_cache, Layout::WEIGHTED_EDGES)?,
-            Direction::Directed,
-        ),
         Format::MatrixMarket => matrix_market::open(path, options)?,
     };
-    let graph =
-        build::graph(&edges, options.direction.unwrap_or(direction), options.pages, progress)?;
+    let direction = options.direction.unwrap_or(direction);
+    let (graph, duplicates) =
+        build::graph_beside(&edges, direction, options.pages, options.beside, progress)?;
     edges.check_unchanged()?;
-    Ok(graph)
+    Ok(Read { graph, duplicates, unread_columns: edges.unread })
 }
 
 /// The number of vertices, where the format says it at the beginning (`.mtx`, `.sg` and `.wsg`), without reading the
@@ -152,7 +204,7 @@ pub fn write(graph: &Graph, path: &Path, format: Format, progress: &Progress) ->
     let mut output = Output::create(path)?;
     match format {
         Format::EdgeList => text::write(graph, Value::None, &mut output, progress)?,
-        Format::WeightedEdgeList => text::write(graph, Value::Whole, &mut output, progress)?,
+        Format::WeightedEdgeList => text::write(graph, Value::Weight, &mut output, progress)?,
         Format::MatrixMarket => matrix_market::write(graph, &mut output, progress)?,
         Format::Serialized | Format::WeightedSerialized => {
             serialized::write(graph, format, &mut output, progress)?;

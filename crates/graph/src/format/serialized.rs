@@ -17,15 +17,17 @@
 
 use super::output::Output;
 use super::{Format, ReadOptions};
-use crate::build::{self, BLOCK, Direction, Kept, Size, Way};
+use crate::build::{self, BLOCK, Direction, Kept, Way};
 use crate::direct::{DirectFile, PIECE, PageCache, pieces};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Graph, GraphPages, MOST_VERTICES, Vertex, Weight};
+use crate::need::{self, Need, Size};
 use crate::progress::Progress;
 use crate::width::to_usize;
 use std::ops::Range;
 use std::path::Path;
 use superpage_array::PageArray;
+use superpage_units::Bytes;
 
 /// The bytes before the first vertex array.
 const HEAD: u64 = 17;
@@ -46,7 +48,17 @@ pub(super) fn read(
     head.check_length(&file, format)?;
     let Head { vertices, edges, .. } = head;
     let is_weighted = format == Format::WeightedSerialized;
-    Size { rows: head.copies().into(), vertices, edges, is_weighted }.check()?;
+    let need = Need {
+        size: Size { vertices, edges, is_weighted },
+        rows: head.copies().into(),
+        is_exact: true,
+        made: 0,
+        making: Bytes::ZERO,
+        longest: 0,
+        buffers: file.buffers(),
+        beside: options.beside,
+    };
+    need.check(&need::room())?;
     progress.begin(file.length());
     let reader = Reader { file: &file, head, format, pages: options.pages, progress };
     let outgoing = reader.adjacency(HEAD)?;
@@ -60,7 +72,10 @@ pub(super) fn read(
     file.check_unchanged()?;
     match options.direction {
         Some(wanted) if wanted != head.direction => {
-            build::graph(&Kept(graph.outgoing(), Way::Forwards), wanted, options.pages, progress)
+            let edges = Kept(graph.outgoing(), Way::Forwards);
+            let (other, _) =
+                build::graph_beside(&edges, wanted, options.pages, options.beside, progress)?;
+            Ok(other)
         }
         _ => Ok(graph),
     }

@@ -4,7 +4,8 @@
 //! A pass reads the file in pieces, which threads take in order. A piece has the lines that begin in it; the last of
 //! them may end in the next piece. The file is read twice instead of kept, so that memory holds nothing but the graph.
 
-use super::line::{Fault, LONGEST, Layout, Value};
+use super::first_lines::FirstLines;
+use super::line::{Fault, LONGEST, Layout, Value, columns, has_attributes, is_comment};
 use super::output::{Output, edges};
 use crate::build::{BLOCK, Edge, Edges};
 use crate::direct::{DirectFile, PIECE, PageCache, pieces};
@@ -17,6 +18,21 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
+use superpage_units::Bytes;
+
+/// The layout of lines that have so many fields, as far as they can mean something: a weight and a time behind the
+/// vertices, as in the files of SNAP and KONECT. More are a list of neighbors rather than an edge.
+fn with_columns(least: Layout, found: usize) -> Layout {
+    let fields = match (least.value, found) {
+        (Value::None, 3) => "two vertices and a number, as on the first line",
+        (Value::None, 4) => "two vertices and two numbers, as on the first line",
+        (Value::Weight | Value::Unseen, 4) => {
+            "two vertices, a weight and a number, as on the first line"
+        }
+        _ => return least,
+    };
+    Layout { columns: found, fields, ..least }
+}
 
 /// The edges that one line stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,19 +68,33 @@ pub(super) struct TextEdges {
     pub(super) vertices: Option<u64>,
     pub(super) entry: Entry,
     pub(super) count: Count,
+    /// The numbers and attributes behind the edge on the first line that are not kept.
+    pub(super) unread: usize,
     cut: Cut,
 }
 
 impl TextEdges {
-    /// An edge list, each line of which is as `layout` says.
-    pub(super) fn open(path: &Path, cache: PageCache, layout: Layout) -> Result<Self> {
-        Ok(Self::of(DirectFile::open(path, cache)?, layout))
+    /// An edge list whose lines have at least the fields that `least` says. Its first edge says how many they have.
+    pub(super) fn open(path: &Path, cache: PageCache, least: Layout) -> Result<Self> {
+        let file = DirectFile::open(path, cache)?;
+        let mut lines = FirstLines::of(&file)?;
+        while let Some(line) = lines.next()? {
+            let found = columns(&line).len();
+            if is_comment(&line) || found == 0 {
+                continue;
+            }
+            let layout = with_columns(least, found);
+            let unread = layout.columns - least.columns + usize::from(has_attributes(&line));
+            return Ok(Self { unread, ..Self::of(file, layout) });
+        }
+        Ok(Self::of(file, least))
     }
 
     /// The edges of a file that is one list from its beginning to its end.
     pub(super) fn of(file: DirectFile, layout: Layout) -> Self {
         let cut = Cut { piece: PIECE, longest: LONGEST };
-        Self { file, body: 0, layout, vertices: None, entry: Entry::Edge, count: Count::Some, cut }
+        let (vertices, entry, count) = (None, Entry::Edge, Count::Some);
+        Self { file, body: 0, layout, vertices, entry, count, unread: 0, cut }
     }
 
     /// Fails where somebody has written to the file meanwhile.
@@ -104,7 +134,7 @@ impl TextEdges {
             let Some(edge) = line.map_err(|fault| (begin, fault))? else { continue };
             found += 1;
             block.push(edge);
-            if self.entry == Entry::Both {
+            if self.entry == Entry::Both && edge.from != edge.to {
                 block.push(Edge { from: edge.to, to: edge.from, weight: edge.weight });
             }
             if block.len() >= BLOCK {
@@ -174,6 +204,14 @@ impl Edges for TextEdges {
         self.layout.value != Value::None
     }
 
+    fn keeps_loops(&self) -> bool {
+        true
+    }
+
+    fn buffers(&self) -> Bytes {
+        self.file.buffers()
+    }
+
     fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
         let body = self.body..self.file.length();
         progress.begin(body.end - body.start);
@@ -239,12 +277,13 @@ mod tests {
     fn listed(content: &[u8], layout: Layout, cut: Cut) -> std::result::Result<Vec<Edge>, String> {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), content).expect("written");
-        let mut edges = TextEdges::open(file.path(), PageCache::Avoided, layout).expect("opened");
+        let file = DirectFile::open(file.path(), PageCache::Avoided).expect("opened");
+        let mut edges = TextEdges::of(file, layout);
         edges.cut = cut;
         let found = Mutex::new(Vec::new());
         let keep = |block: &[Edge]| found.lock().expect("a lock").extend_from_slice(block);
         let passed = edges.pass(&Progress::default(), &keep);
-        let path = format!("{}:", file.path().display());
+        let path = format!("{}:", edges.file.path().display());
         passed.map_err(|error| error.to_string().replace(&path, ""))?;
         edges.check_unchanged().expect("unchanged");
         let mut found = found.into_inner().expect("a lock");

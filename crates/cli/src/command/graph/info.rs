@@ -1,13 +1,14 @@
 //! `superpage graph info`: how large a graph is, and how much of the work falls on few vertices.
 
-use super::load;
+use super::{Use, load};
 use crate::args::graph::Info;
 use crate::exit::{Failure, Outcome};
 use crate::show;
 use rayon::prelude::*;
 use serde_json::json;
+use superpage_graph::format::Weights;
 use superpage_graph::order::{HotShares, hottest_share};
-use superpage_graph::{Graph, GraphPages, Vertex};
+use superpage_graph::{Beside, Graph, GraphPages, Vertex};
 use superpage_units::{Bytes, Share};
 
 /// The shares of vertices that are shown, in percent: the paper's Figure 11 begins at 20.
@@ -15,7 +16,11 @@ const SHARES: [u8; 7] = [1, 5, 10, 20, 40, 60, 80];
 
 /// Reads a graph, and says what is in it.
 pub(super) fn run(arguments: &Info) -> Outcome {
-    let loaded = load(&arguments.input, GraphPages::default())?;
+    // The degrees are sorted in a copy.
+    let degrees = Bytes(size_of::<u64>() as u64);
+    let beside = Beside { per_vertex: degrees, ..Beside::default() };
+    let (pages, weights) = (GraphPages::default(), Weights::Unseen);
+    let loaded = load(&arguments.input, Use { pages, weights, beside })?;
     let graph = &loaded.graph;
     let degrees = Degrees::of(graph);
     let shares = SHARES.map(|percent| (percent, hottest_share(graph, Share::percent(percent))));
@@ -38,6 +43,8 @@ pub(super) fn run(arguments: &Info) -> Outcome {
             "edges": graph.edges(),
             "directed": graph.is_directed(),
             "weighted": graph.is_weighted(),
+            "loops": graph.loops(),
+            "duplicates": loaded.duplicates,
             "reading_s": loaded.reading.as_secs_f64(),
             "grouping_s": loaded.grouping.as_secs_f64(),
             "degree": {
@@ -113,7 +120,8 @@ fn words(
     }
     format!(
         "{}: {} vertices, {} edges, {kind}, {weights}\n\
-         Neighbors of a vertex: {:.1} on average, {} to {}, half of the vertices have at most {}; {} have none.\n\n\
+         Neighbors of a vertex: {:.1} on average, {} to {}, half of the vertices have at most {}; {} have none. \
+         Edges from a vertex to itself: {}.\n\n\
          {memory}\n\n{hottest}\n\
          Accesses to the property array that fall on so many of the vertices: on the first in memory order, and on those with \
          most neighbors, which `--group dbg` brings together.\n",
@@ -125,5 +133,6 @@ fn words(
         degrees.most,
         degrees.median,
         degrees.none,
+        graph.loops(),
     )
 }

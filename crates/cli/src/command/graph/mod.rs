@@ -13,9 +13,10 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use superpage_graph::format::{self, ReadOptions};
+use superpage_graph::format::{self, Read, ReadOptions, Weights};
 use superpage_graph::order::{self, Order};
-use superpage_graph::{Error, Graph, GraphPages, PageCache, Progress, Vertex};
+use superpage_graph::{Beside, Error, Graph, GraphPages, PageCache, Progress, Vertex};
+use superpage_units::Bytes;
 
 /// The time between two looks at how far the work is. Chosen: as a person sees it move.
 const LOOK: Duration = Duration::from_millis(100);
@@ -85,6 +86,8 @@ fn shown<T: Send>(name: &str, work: impl FnOnce(&Progress) -> T + Send) -> (T, D
 /// A graph, and how long it took to have it.
 struct Loaded {
     graph: Graph,
+    /// The edges of the file that were there before, and are there once.
+    duplicates: u64,
     reading: Duration,
     /// The time that choosing the new order of vertices and renumbering them took.
     grouping: Duration,
@@ -100,22 +103,61 @@ impl Loaded {
     }
 }
 
-/// Reads a graph, and puts its vertices in order.
-fn load(input: &Input, pages: GraphPages) -> Result<Loaded, Error> {
+/// What a command does with the graph that it reads.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    pages: GraphPages,
+    weights: Weights,
+    /// The memory that it takes afterwards.
+    beside: Beside,
+}
+
+/// Reads a graph, and puts its vertices in order. What of the file is not in it is said on standard error.
+fn load(input: &Input, wanted: Use) -> Result<Loaded, Error> {
+    let Use { pages, weights, beside } = wanted;
     let page_cache = if input.cached { PageCache::Filled } else { PageCache::Avoided };
-    let options = ReadOptions { direction: input.edges.map(Into::into), pages, page_cache };
-    let (graph, reading) =
-        shown("reading", |progress| format::read(&input.file, options, progress));
-    let graph = graph?;
+    let direction = input.edges.map(Into::into);
+    let beside = if input.group == Order::AsIs { [beside; 2] } else { grouped(beside) };
+    let options = ReadOptions { direction, pages, page_cache, weights, beside };
+    let (read, reading) = shown("reading", |progress| format::read(&input.file, options, progress));
+    let read = read?;
+    say_left_out(input, &read);
+    let Read { graph, duplicates, .. } = read;
     if input.group == Order::AsIs {
-        return Ok(Loaded { graph, reading, grouping: Duration::ZERO, numbers: None });
+        return Ok(Loaded { graph, duplicates, reading, grouping: Duration::ZERO, numbers: None });
     }
     let (grouped, grouping) = shown("grouping", |progress| {
         let numbers = order::numbers(&graph, input.group);
         order::renumber(&graph, &numbers, pages, progress).map(|graph| (numbers, graph))
     });
     let (numbers, graph) = grouped?;
-    Ok(Loaded { graph, reading, grouping, numbers: Some(numbers) })
+    Ok(Loaded { graph, duplicates, reading, grouping, numbers: Some(numbers) })
+}
+
+/// What is taken beside a graph whose vertices are put in order: its copy with two numbers for each vertex, and then, beside the
+/// new numbers, what the command takes.
+fn grouped(beside: Beside) -> [Beside; 2] {
+    let number = Bytes(size_of::<Vertex>() as u64);
+    let copy = Beside { copies: 1, per_vertex: number * 2, ..Beside::default() };
+    [copy, Beside { per_vertex: beside.per_vertex + number, ..beside }]
+}
+
+/// Says what of a file is not in its graph.
+fn say_left_out(input: &Input, read: &Read) {
+    let file = input.file.display();
+    if read.duplicates > 0 {
+        let kept = if read.graph.is_weighted() { ", with the least of their weights" } else { "" };
+        show::note(&format!(
+            "{file}: duplicate edges were left out: {}; each edge is in the graph once{kept}",
+            read.duplicates
+        ));
+    }
+    if read.unread_columns > 0 {
+        show::note(&format!(
+            "{file}: what follows the {} on each line was not read",
+            if read.graph.is_weighted() { "weight" } else { "two vertices" }
+        ));
+    }
 }
 
 /// The directory that a file is in.

@@ -1,7 +1,7 @@
 //! `superpage graph run`: a kernel on a graph, timed with its property array on each of several kinds of pages.
 
 use super::kernels::Kernel;
-use super::{Loaded, check_target, directory_of, load};
+use super::{Loaded, Use, check_target, directory_of, load};
 use crate::args::graph::{KernelName, Run, When};
 use crate::exit::{Failure, Outcome};
 use crate::show;
@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_array::{Pages, Placement, Request, Shortfall};
+use superpage_graph::format::Weights;
 use superpage_graph::generate::SEED;
 use superpage_graph::{Graph, GraphPages, Vertex, format};
 use superpage_lab::workload::rng::Rng;
@@ -34,7 +35,11 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     };
     // The kernel gives memory at first touches, and loading the graph makes many.
     variants.iter_mut().for_each(|variant| variant.kernel.touch());
-    let loaded = load(&arguments.input, pages)?;
+    let weights = match arguments.kernel {
+        KernelName::Sssp => Weights::Needed,
+        KernelName::Bfs | KernelName::Pr | KernelName::Cc => Weights::Unread,
+    };
+    let loaded = load(&arguments.input, Use { pages, weights, beside: Kernel::beside(arguments) })?;
     if arguments.property == When::Last {
         variants = Variant::all(arguments, loaded.graph.vertices())?;
     }
@@ -241,6 +246,7 @@ impl Variant {
             "vertices": graph.vertices(),
             "edges": graph.edges(),
             "directed": graph.is_directed(),
+            "duplicates": loaded.duplicates,
             "threads": rayon::current_num_threads(),
             "pages": self.pages.to_string(),
             "vertex_pages": arguments.vertex_pages.to_string(),
