@@ -7,7 +7,7 @@ mod common;
 use common::daemon::{Config, Home, PATIENCE, says};
 use common::machine::{self, Test};
 use common::subject::{self, Subject, next_order, say};
-use common::{Ended, PROGRAM, Said, superpage, wait_for, without, worker};
+use common::{Ended, Holds, PROGRAM, Said, superpage, wait_for, without, worker};
 use libtest_mimic::Failed;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::Value;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     subject::main(tests, &roles)
 }
 
-fn tests() -> [Test; 7] {
+fn tests() -> [Test; 8] {
     let able = machine::without_debloating().or_else(machine::without_daemon);
     let merging = able.clone().or_else(without_word_of_merging);
     let stress = able.clone().or_else(|| without(&["stress-ng", "--version"]));
@@ -48,6 +48,13 @@ fn tests() -> [Test; 7] {
             "cgroups_by_the_thousand_cost_nothing",
             able.clone().or_else(without_cgroups),
             cgroups_by_the_thousand_cost_nothing,
+        ),
+        (
+            "a_cgroup_outside_our_namespace_is_unknown",
+            able.clone()
+                .or_else(without_cgroups)
+                .or_else(|| without(&["unshare", "--cgroup", "true"])),
+            a_cgroup_outside_our_namespace_is_unknown,
         ),
         ("another_proc_is_told_from_ours", able.clone().or_else(without_namespaces), another_proc),
         ("whose_pages_are_merged_is_said", merging, whose_pages_are_merged_is_said),
@@ -233,6 +240,36 @@ fn cgroups_by_the_thousand_cost_nothing() -> Ended {
     drop(subject);
     worker.check()?;
     Ok(worker.quit()?)
+}
+
+/// The daemon has a cgroup namespace of its own, as in a container, and a list names a cgroup outside: it cannot tell who is in there.
+fn a_cgroup_outside_our_namespace_is_unknown() -> Ended {
+    let hierarchy = hierarchy()?;
+    let group = |name: &str| {
+        Scratch::create(&hierarchy, &format!("superpage-{name}-{}", std::process::id()))
+    };
+    let (container, pod) = (group("container")?, group("pod")?);
+    let mut excluded =
+        pod.while_in(|| worker(WorkloadKind::RandomAccessR, Bytes::from_mib(64)))??;
+    let path = pod.group().path().to_owned();
+    let config = Config { exclude_cgroups: vec![path], ..Config::all_of(&[excluded.pid()]) };
+    let before = Holds::now(excluded.pid())?.huge;
+    let home = Home::with(&config)?.started_by(&["unshare", "--cgroup"]);
+    let daemon = container.while_in(|| home.start())??;
+    let is_said = |line: &Value| {
+        says(line, "the cgroup of this process") && line.to_string().contains("--cgroupns=host")
+    };
+    daemon.wait_since(0, "it to say that", is_said)?;
+    // It looks twenty times a second.
+    std::thread::sleep(Duration::from_secs(2));
+    daemon.stop()?;
+    ensure!(Holds::now(excluded.pid())?.huge == before, "an excluded process was touched");
+    let mut doctor = Command::new("unshare");
+    doctor.args(["--cgroup", PROGRAM, "doctor"]);
+    let said = Said::from(container.while_in(|| doctor.output())??);
+    ensure!(said.out.contains("--cgroupns=host"), "{said:?}");
+    excluded.check()?;
+    Ok(excluded.quit()?)
 }
 
 /// Kernels before 6.16 say of a process that has no merged page yet nowhere but in `smaps` that it may have some.

@@ -8,10 +8,13 @@
 //! [Control Group v2](https://docs.kernel.org/admin-guide/cgroup-v2.html),
 //! [Memory Resource Controller](https://docs.kernel.org/admin-guide/cgroup-v1/memory.html).
 
+mod membership;
+
 use crate::error::{Error, Result};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::settings::write_value;
 use crate::text;
+use membership::leaves_namespace;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fmt;
@@ -19,6 +22,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use superpage_units::{Bytes, Pid};
+
+/// What to do where the cgroups of processes cannot be told from here.
+pub const SHARE_NAMESPACE: &str = "Run superpage in the cgroup namespace of the host, with all of its cgroups mounted: a \
+     container with `--cgroupns=host` and `-v /sys/fs/cgroup:/sys/fs/cgroup:ro`.";
 
 /// Which interface a group speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +82,7 @@ impl Hierarchy {
         &self.mount
     }
 
-    /// The group that `process` is in, or `None` if it lies outside what is mounted here.
+    /// The group that `process` is in, or `None` if it cannot be told from here ([`Hierarchy::directory`]).
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`]; [`Error::Missing`] if the group
@@ -87,22 +94,32 @@ impl Hierarchy {
             .transpose()
     }
 
-    /// The directory of the group that the text of a `/proc/PID/cgroup` file names; `path` is for
-    /// the message if it cannot be understood.
+    /// The directory of the group that the text of a `/proc/PID/cgroup` file names, or `None` if that cannot be told from
+    /// here: the group lies outside what is mounted, or outside our cgroup namespace. `path` is for the message if the text
+    /// cannot be understood.
     ///
     /// # Errors
     /// [`Error::Malformed`].
     pub fn directory(&self, text: &[u8], path: &Path) -> Result<Option<PathBuf>> {
-        for (number, line) in text::lines(text) {
-            let membership = Membership::of(line).ok_or_else(|| {
-                Error::malformed(path, number, "'number:controllers:/path'", line)
-            })?;
-            if membership.is_in(self.version) {
-                let within = membership.group.strip_prefix(&self.base).ok();
-                return Ok(within.map(|within| self.mount.join(within)));
-            }
-        }
-        Ok(None)
+        let group = membership::group(text, path, self.version)?;
+        // What is mounted may lie outside our namespace, too: then the paths of processes are no paths below the mount.
+        let is_told = |group: &&Path| !leaves_namespace(group) && !leaves_namespace(&self.base);
+        let within = group.filter(is_told).and_then(|group| group.strip_prefix(&self.base).ok());
+        Ok(within.map(|within| self.mount.join(within)))
+    }
+
+    /// The processes whose group cannot be told from here ([`Hierarchy::directory`]), of those that `proc` shows.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Denied`] if `proc` cannot be listed.
+    pub fn hidden(&self, proc: &Path) -> Result<Vec<Pid>> {
+        let is_hidden = |pid: &Pid| {
+            let path = proc.join(pid.to_string()).join("cgroup");
+            // A process that has exited hides nothing.
+            let text = text::read(&path);
+            text.is_ok_and(|text| self.directory(&text, &path) == Ok(None))
+        };
+        Ok(process::list(proc)?.into_iter().filter(is_hidden).collect())
     }
 
     fn has_memory_controller(&self) -> bool {
@@ -118,32 +135,6 @@ fn lists_memory(path: &Path) -> bool {
 /// `path`, which is absolute, as it appears under `root`.
 fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
-}
-
-/// A line of `/proc/PID/cgroup`.
-struct Membership<'a> {
-    hierarchy: u64,
-    controllers: &'a [u8],
-    group: &'a Path,
-}
-
-impl<'a> Membership<'a> {
-    /// `number:controllers:/path`; there may be colons in the path.
-    fn of(line: &'a [u8]) -> Option<Self> {
-        let mut parts = line.splitn(3, |byte| *byte == b':');
-        let hierarchy = text::decimal(parts.next()?)?;
-        let controllers = parts.next()?;
-        let group = Path::new(OsStr::from_bytes(parts.next()?));
-        group.is_absolute().then_some(Self { hierarchy, controllers, group })
-    }
-
-    /// Whether this is the line about the memory hierarchy, if that has `version`.
-    fn is_in(&self, version: Version) -> bool {
-        match version {
-            Version::V1 => self.controllers.split(|byte| *byte == b',').any(|c| c == b"memory"),
-            Version::V2 => self.hierarchy == 0 && self.controllers.is_empty(),
-        }
-    }
 }
 
 /// The mounts of a v1 memory hierarchy or of the v2 hierarchy in the text of a `mountinfo` file.
@@ -679,6 +670,44 @@ mod tests {
         let inside = PathBuf::from("/sys/fs/cgroup/my memory/deep");
         assert_eq!(at("4:memory:/box/one/deep\n"), Ok(Some(inside)));
         assert_eq!(at("4:memory:/box/two\n"), Ok(None));
+    }
+
+    #[test]
+    fn what_lies_outside_our_namespace_cannot_be_told() {
+        let mounted = |version: &str, base: &str| {
+            let kind =
+                if version == "1" { "cgroup cgroup rw,memory" } else { "cgroup2 cgroup2 rw" };
+            let line = format!("30 25 0:26 {base} /sys/fs/cgroup rw - {kind}");
+            mount(line.as_bytes()).expect("a mount").expect("of cgroups")
+        };
+        let root = Some(PathBuf::from("/sys/fs/cgroup"));
+        for (base, group, expected) in [
+            ("/", "/", root.clone()),
+            ("/", "/a..b/..c", root.map(|root| root.join("a..b/..c"))),
+            ("/", "/..", None),
+            ("/", "/../..", None),
+            ("/", "/../kubepods/pod", None),
+            // Mounted before the namespace was left: the root of the mount is outside, and what is inside looks like all.
+            ("/..", "/", None),
+            ("/../..", "/../../kubepods/pod", None),
+        ] {
+            for (version, head) in [("1", "4:memory:"), ("2", "0::")] {
+                let text = format!("{head}{group}\n");
+                let found = mounted(version, base).directory(text.as_bytes(), Path::new("cgroup"));
+                assert_eq!(found, Ok(expected.clone()), "version {version}: {group} below {base}");
+            }
+        }
+    }
+
+    #[test]
+    fn processes_of_other_namespaces_are_counted() {
+        let proc = tempfile::tempdir().expect("a temporary directory");
+        for (pid, group) in [("1", "0::/..\n"), ("2", "0::/a\n"), ("3", "bad\n"), ("4", "")] {
+            fs::create_dir(proc.path().join(pid)).expect("created");
+            fs::write(proc.path().join(pid).join("cgroup"), group).expect("written");
+        }
+        let hidden = v2().hidden(proc.path());
+        assert_eq!(hidden, Ok([1, 4].map(Pid).to_vec()));
     }
 
     #[test]

@@ -421,10 +421,25 @@ fn pressure_stall(proc_root: &Path) -> Verdict {
 fn cgroups() -> Verdict {
     const ADVICE: &str = "Watermarks for the whole machine work without it.";
     match cgroup::Hierarchy::find(Path::new("/")) {
-        Ok(Some(hierarchy)) => {
-            let why = format!("{} at {}", hierarchy.version(), hierarchy.mount().display());
-            (Answer::Yes, why, None)
-        }
+        Ok(Some(hierarchy)) => match hierarchy.hidden(Path::new("/proc")).as_deref() {
+            Ok([]) => {
+                let why = format!("{} at {}", hierarchy.version(), hierarchy.mount().display());
+                (Answer::Yes, why, None)
+            }
+            Ok([one, others @ ..]) => {
+                let others = match others.len() {
+                    0 => String::new(),
+                    count => format!(" and {count} more"),
+                };
+                let why = format!(
+                    "the cgroup of process {one}{others} cannot be told: it lies outside our cgroup namespace, or outside \
+                     what is mounted at {}; no list that names cgroups lets such a process through",
+                    hierarchy.mount().display()
+                );
+                (Answer::No, why, Some(cgroup::SHARE_NAMESPACE))
+            }
+            Err(error) => (Answer::CouldNotTell, error.to_string(), Some(ADVICE)),
+        },
         Ok(None) => {
             let why = "no memory controller is mounted".to_owned();
             (Answer::No, why, Some(ADVICE))
