@@ -66,7 +66,9 @@ impl From<Error> for Failure {
                 Self::NotPossible(format!("{error}; `superpage doctor` says what is missing"))
             }
             // To try again is no help.
-            Error::Journal { .. } => Self::NotPossible(error.to_string()),
+            Error::Journal { .. } | Error::OtherPages { .. } => {
+                Self::NotPossible(error.to_string())
+            }
             Error::Busy { pid } => DaemonError::Busy { pid }.into(),
             other => Self::Failed(other.into()),
         }

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     subject::main(tests, &roles)
 }
 
-fn tests() -> [Test; 8] {
+fn tests() -> [Test; 9] {
     let able = machine::without_debloating().or_else(machine::without_daemon);
     let merging = able.clone().or_else(without_word_of_merging);
     let stress = able.clone().or_else(|| without(&["stress-ng", "--version"]));
@@ -57,6 +57,7 @@ fn tests() -> [Test; 8] {
             a_cgroup_outside_our_namespace_is_unknown,
         ),
         ("another_proc_is_told_from_ours", able.clone().or_else(without_namespaces), another_proc),
+        ("pages_of_other_sizes_are_refused", without_namespaces(), pages_of_other_sizes_are_refused),
         ("whose_pages_are_merged_is_said", merging, whose_pages_are_merged_is_said),
         ("stress_ng_finds_nothing_wrong", stress, stress_ng_finds_nothing_wrong),
     ]
@@ -190,6 +191,50 @@ fn another_proc() -> Ended {
             let said = Said::from(output);
             ensure!(said.code != Some(0) && said.err.contains(says), "{command}: {said:?}");
             ensure!(said.err.lines().count() == 1, "{command}: {said:?}");
+        }
+    }
+    Ok(())
+}
+
+/// The kernel says that its huge pages have 32 MiB, as one with base pages of 16 KiB does.
+fn pages_of_other_sizes_are_refused() -> Ended {
+    const SIZE: &str = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
+    let home = tempfile::tempdir()?;
+    let size = home.path().join("size");
+    std::fs::write(&size, "33554432\n")?;
+    let script = format!("mount --bind {} {SIZE} && exec \"$0\" \"$@\"", size.display());
+    let state = home.path().join("state");
+    let (me, state) = (std::process::id().to_string(), state.to_string_lossy().into_owned());
+    let refused: [&[&str]; 12] = [
+        &["doctor"],
+        &["scan"],
+        &["scan", &me],
+        &["debloat", &me, "--all", "--dry-run"],
+        &["promote", &me],
+        &["record", &me, "--output", "/nonexistent/trace"],
+        &["run", "true"],
+        &["daemon", "--state", &state],
+        &["top", "--once"],
+        &["lab", "run", "emd-fig2"],
+        &["lab", "fragment", "1%"],
+        &["graph", "run", "bfs", "/nonexistent.el"],
+    ];
+    let done: [&[&str]; 5] = [
+        &["lab", "list"],
+        &["restore", "--state", &state],
+        &["daemon", "--check"],
+        &["completions", "bash"],
+        &["man", &state],
+    ];
+    for (commands, code) in [(&refused[..], 3), (&done[..], 0)] {
+        for command in commands {
+            let mut unshared = Command::new("unshare");
+            unshared.args(["--mount", "sh", "-c", &script, PROGRAM]).args(*command);
+            let said = Said::from(unshared.output()?);
+            ensure!(said.code == Some(code), "{command:?}: {said:?}");
+            let sentence = "this kernel has base pages of 4 KiB and huge pages of 32 MiB";
+            let is_said = said.err.contains(sentence) && said.err.lines().count() == 1;
+            ensure!(is_said == (code == 3), "{command:?}: {said:?}");
         }
     }
     Ok(())

@@ -27,6 +27,7 @@ pub mod own_memory;
 pub mod own_policy;
 pub mod own_thp;
 pub mod own_vma;
+pub mod page_sizes;
 pub mod pagemap;
 pub mod pressure;
 pub mod probe;
