@@ -141,7 +141,7 @@ impl Describer {
         let status = status::of(process)?;
         let allowed = |cpuset| self.nodes.several().map(|all| Allowed::new(&cpuset, all));
         let cgroup = match self.hierarchy().map(|hierarchy| group_of(process, &hierarchy)) {
-            Some(Ok(Some(group))) => Membership::Known(group),
+            Some(Ok(Some(group))) => Membership::Known(group.into()),
             Some(Ok(None)) => {
                 self.say_hidden(process.pid(), command);
                 Membership::Unknown

@@ -23,6 +23,7 @@ pub mod free_memory;
 pub mod history;
 pub mod hugetlb_pool;
 pub mod ledger;
+pub mod left_behind;
 pub mod metrics;
 pub mod nodes;
 pub mod pass;

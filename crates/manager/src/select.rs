@@ -6,6 +6,7 @@
 
 use crate::nodes::Allowed;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use superpage_kernel::status::Uid;
 use superpage_units::Pid;
 
@@ -61,27 +62,34 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Membership {
     /// Its directory.
-    Known(PathBuf),
+    Known(Arc<Path>),
     /// It cannot be told: no cgroups are mounted here, or the process's cgroup lies outside what is, or outside our cgroup
     /// namespace.
     Unknown,
+}
+
+impl Membership {
+    /// Its directory, if that is known.
+    pub(crate) fn path(&self) -> Option<&Arc<Path>> {
+        match self {
+            Self::Known(group) => Some(group),
+            Self::Unknown => None,
+        }
+    }
 }
 
 impl Identity {
     /// The identity of a program that no list names.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
-        let cgroup = Membership::Known("/".into());
+        let cgroup = Membership::Known(Path::new("/").into());
         Self { pid: Pid(1), command: "program".to_owned(), user: Uid(0), cgroup, nodes: None }
     }
 
     /// The directory of its memory cgroup, if that is known.
     #[must_use]
     pub fn cgroup(&self) -> Option<&Path> {
-        match &self.cgroup {
-            Membership::Known(group) => Some(group),
-            Membership::Unknown => None,
-        }
+        self.cgroup.path().map(AsRef::as_ref)
     }
 
     /// The first of `rules` that is about it; `None` if there is none.
