@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use superpage_kernel::Error;
 use superpage_kernel::pressure::Trigger;
-use superpage_kernel::probe::{self, Answer, Finding};
+use superpage_kernel::probe::{self, Finding};
 use superpage_kernel::process;
 use superpage_kernel::settings::{self, Lock, Repairs, Settings};
 use superpage_policy::debloat::DoneCause;
@@ -209,8 +209,7 @@ impl Locks {
 /// What cannot be told now (no huge page was free to try it on) may work later, and every pass is
 /// verified; only a plain no is final.
 fn check_essentials() -> Result<(), DaemonError> {
-    let (no, unclear): (Vec<Finding>, Vec<Finding>) =
-        probe::missing_essentials().into_iter().partition(|found| found.answer == Answer::No);
+    let probe::Missing { no, unclear } = probe::missing_essentials();
     for finding in &unclear {
         warn!("could not tell whether we can {}: {}", finding.ability.purpose(), finding.why);
     }

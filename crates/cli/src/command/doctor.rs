@@ -30,7 +30,11 @@ pub(super) fn run(arguments: &Doctor) -> Outcome {
     match missing {
         None => Ok(()),
         Some(finding) => Err(Failure::NotPossible(format!(
-            "cannot {}: {}. {}",
+            "{} {}: {}. {}",
+            match finding.answer {
+                Answer::CouldNotTell => "could not tell whether we can",
+                Answer::Yes | Answer::No => "cannot",
+            },
             finding.ability.purpose(),
             finding.why,
             finding.advice.unwrap_or_default()
