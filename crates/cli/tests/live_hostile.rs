@@ -16,8 +16,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
+use superpage_kernel::ksm;
 use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::process::Process;
+use superpage_kernel::settings::{Mode, Settings};
 use superpage_kernel::status;
 use superpage_lab::workload::WorkloadKind;
 use superpage_units::{Bytes, HugePages, Pid};
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
 
 fn tests() -> [Test; 9] {
     let able = machine::without_debloating().or_else(machine::without_daemon);
-    let merging = able.clone().or_else(without_word_of_merging);
+    let merging = able.clone().or_else(without_merging);
     let stress = able.clone().or_else(|| without(&["stress-ng", "--version"]));
     [
         ("a_scan_takes_little_memory_whatever_is_mapped", able.clone(), a_scan_takes_little_memory),
@@ -57,7 +59,11 @@ fn tests() -> [Test; 9] {
             a_cgroup_outside_our_namespace_is_unknown,
         ),
         ("another_proc_is_told_from_ours", able.clone().or_else(without_namespaces), another_proc),
-        ("pages_of_other_sizes_are_refused", without_namespaces(), pages_of_other_sizes_are_refused),
+        (
+            "pages_of_other_sizes_are_refused",
+            without_namespaces(),
+            pages_of_other_sizes_are_refused,
+        ),
         ("whose_pages_are_merged_is_said", merging, whose_pages_are_merged_is_said),
         ("stress_ng_finds_nothing_wrong", stress, stress_ng_finds_nothing_wrong),
     ]
@@ -317,12 +323,11 @@ fn a_cgroup_outside_our_namespace_is_unknown() -> Ended {
     Ok(excluded.quit()?)
 }
 
-/// Kernels before 6.16 say of a process that has no merged page yet nowhere but in `smaps` that it may have some.
-fn without_word_of_merging() -> Option<String> {
-    let stat = std::fs::read_to_string("/proc/self/ksm_stat").unwrap_or_default();
-    let says = stat.lines().any(|line| line.starts_with("ksm_mergeable"));
-    (!says)
-        .then(|| "this kernel does not say whose pages may be merged (Linux 6.16 does)".to_owned())
+const KSM: &str = "/sys/kernel/mm/ksm";
+
+fn without_merging() -> Option<String> {
+    let is_there = Path::new(KSM).join("run").exists();
+    (!is_there).then(|| "this kernel merges no equal pages (KSM)".to_owned())
 }
 
 /// A process that lets equal pages be merged, as QEMU does.
@@ -333,14 +338,37 @@ fn be_merging() -> Ended {
     subject_waits()
 }
 
+/// That a program allows merging keeps nobody from its memory, and what is left alone once pages are merged is said.
 fn whose_pages_are_merged_is_said() -> Ended {
     let subject = Subject::start("merging")?;
-    for command in ["scan", "doctor"] {
+    let pid = subject.pid().to_string();
+    let names_it = |line: &str| line.contains(&format!(" {pid} ("));
+    let is_said_by = |command| -> Result<bool, Failed> {
         let said = superpage(&[command])?.done()?;
         let line = said.out.lines().find(|line| line.starts_with("Neither promoted nor split"));
-        let names_it = |line: &str| line.contains(&format!(" {} (", subject.pid()));
-        ensure!(line.is_some_and(names_it), "{said:?}");
+        Ok(line.is_some_and(names_it))
+    };
+    let left_alone = || -> Result<Value, Failed> {
+        let rows = superpage(&["promote", &pid, "--least", "1", "--json"])?.done()?.rows()?;
+        Ok(rows[0]["left_alone_bytes"]["merged"].clone())
+    };
+    ensure!(left_alone()?.is_null(), "left alone though nothing is merged: {:?}", left_alone()?);
+    ensure!(Holds::now(subject.pid())?.huge == HugePages(16), "it was not promoted");
+    ensure!(!is_said_by("scan")? && !is_said_by("doctor")?, "it is said though nothing is merged");
+    let state = tempfile::tempdir()?;
+    let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
+    for (name, value) in [("pages_to_scan", "20000"), ("sleep_millisecs", "10"), ("run", "1")] {
+        settings.change(&Path::new(KSM).join(name), value)?;
     }
+    wait_for("pages to be merged", PATIENCE, || {
+        let merged = ksm::merged(&Process::open(subject.pid())?)?;
+        Ok((!merged.is_zero()).then_some(()))
+    })?;
+    ensure!(is_said_by("scan")? && is_said_by("doctor")?, "it is not said");
+    let left = left_alone()?;
+    ensure!(left.as_u64().is_some_and(|bytes| bytes > 0), "{left}");
+    let table = superpage(&["promote", &pid])?.done()?;
+    ensure!(table.out.contains("(KSM)"), "{table:?}");
     Ok(())
 }
 

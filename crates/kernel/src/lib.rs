@@ -17,6 +17,7 @@ pub mod error;
 pub mod habits;
 pub mod hugetlb;
 pub mod kpageflags;
+pub mod ksm;
 pub mod maps;
 pub mod meminfo;
 pub mod mounts;

@@ -17,7 +17,7 @@ pub mod clock;
 pub mod config;
 pub mod cooldown;
 pub mod daemon;
-mod exclude;
+pub mod exclude;
 pub mod find;
 pub mod free_memory;
 pub mod history;
