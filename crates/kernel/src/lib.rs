@@ -18,6 +18,7 @@ pub mod habits;
 pub mod hugetlb;
 pub mod kpageflags;
 pub mod ksm;
+pub mod made;
 pub mod maps;
 pub mod meminfo;
 pub mod mounts;
