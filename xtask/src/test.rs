@@ -84,7 +84,7 @@ fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
     let uncounted = failed.iter().filter(|name| !counts(name)).count();
     // One that was to show what stands, and skipped it, has shown nothing.
     let is_hollow = tally.is_mostly_skips();
-    let could_run = is_hollow && probe::missing_essentials().is_empty();
+    let could_run = is_hollow && probe::missing_essentials() == probe::Missing::default();
     let hollow = match is_hollow {
         true => ": mostly skips, so that this says little about what runs on a kernel",
         false => "",

@@ -15,7 +15,8 @@ pub(crate) const TABLE: &str = "Exit codes:
      be read or written, pages are not as their rows say (`superpage lab report`), there is no
      history because no daemon ever ran, or the daemon gave up after a mistake of its own
      (its promoter ended four times within ten minutes, or its main thread panicked)
-  2  usage: an argument or the configuration makes no sense; nothing was changed
+  2  usage: an argument or the configuration makes no sense; nothing was changed, but what a
+     daemon that was killed had changed is put back
   3  not possible here: the kernel or our rights lack something (see `superpage doctor`), or
      the record of changed settings cannot be read
 `superpage run` ends as the program does: with its exit code, or by its signal; 126 and 127
@@ -66,7 +67,9 @@ impl From<Error> for Failure {
                 Self::NotPossible(format!("{error}; `superpage doctor` says what is missing"))
             }
             // To try again is no help.
-            Error::Journal { .. } => Self::NotPossible(error.to_string()),
+            Error::Journal { .. } | Error::OtherPages { .. } => {
+                Self::NotPossible(error.to_string())
+            }
             Error::Busy { pid } => DaemonError::Busy { pid }.into(),
             other => Self::Failed(other.into()),
         }

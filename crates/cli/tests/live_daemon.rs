@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     )
 }
 
-fn tests() -> [Test; 22] {
+fn tests() -> [Test; 23] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
@@ -59,6 +59,11 @@ fn tests() -> [Test; 22] {
             "a_killed_one_is_repaired_by_the_next",
             settings.clone(),
             a_killed_one_is_repaired_by_the_next,
+        ),
+        (
+            "a_killed_one_is_repaired_before_the_configuration_is_read",
+            settings.clone(),
+            a_killed_one_is_repaired_before_the_configuration_is_read,
         ),
         (
             "a_killed_one_is_repaired_on_request",
@@ -774,6 +779,19 @@ fn a_killed_one_is_repaired_by_the_next() -> Ended {
     let after = Knob::now()?;
     ensure!(after == ORIGINAL, "it was left at {after}");
     ensure!(!home.journal().exists(), "the journal is still there");
+    Ok(())
+}
+
+fn a_killed_one_is_repaired_before_the_configuration_is_read() -> Ended {
+    let _knob = Knob::at(ORIGINAL)?;
+    let home = Home::with(&Config { max_ptes_none: "33".to_owned(), ..Config::idle() })?;
+    home.start()?.kill()?;
+    ensure!(Knob::now()? == BasePages(33), "a killed daemon cannot put anything back");
+    home.configure("no configuration")?;
+    let said = home.start_in_vain()?;
+    ensure!(said.code == Some(2), "{said:?}");
+    let after = Knob::now()?;
+    ensure!(after == ORIGINAL && !home.journal().exists(), "it was left at {after}");
     Ok(())
 }
 

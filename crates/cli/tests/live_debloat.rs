@@ -18,6 +18,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use superpage_kernel::cgroup::{Hierarchy, Scratch};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::process::{self, Process};
@@ -43,7 +44,8 @@ fn main() -> ExitCode {
     )
 }
 
-const TESTS: [(&str, Check); 21] = [
+const TESTS: [(&str, Check); 22] = [
+    ("where_no_huge_page_is_free_it_goes_on", where_no_huge_page_is_free_it_goes_on),
     ("a_scan_is_near_the_truth", a_scan_is_near_the_truth),
     ("a_scan_of_everything_adds_up", a_scan_of_everything_adds_up),
     ("a_scan_draws_a_picture", a_scan_draws_a_picture),
@@ -609,4 +611,29 @@ fn a_thread_of_the_kernel_is_a_usage_error() -> Ended {
         ensure!(said.code == Some(2) && is_said && said.err.lines().count() == 1, "{said:?}");
     }
     Ok(())
+}
+
+/// No huge page can be had to try abilities on, because the cgroup that it runs in has no room for one: that is no missing ability.
+fn where_no_huge_page_is_free_it_goes_on() -> Ended {
+    let mut worker = worker(WorkloadKind::RandomAccessR, Bytes::from_mib(64))?;
+    let before = Holds::now(worker.pid())?;
+    let hierarchy = Hierarchy::find(Path::new("/"))?.ok_or("no memory cgroups are mounted")?;
+    let group = Scratch::create(&hierarchy, &format!("superpage-short-{}", std::process::id()))?;
+    // The program needs some 1.5 MiB of its own.
+    group.limit(Bytes::from_kib(2560))?;
+    let words = group.words();
+    let pid = worker.pid().to_string();
+    let run = |arguments: &[&str]| -> Result<Said, Failed> {
+        let mut command = Command::new(&words[0]);
+        Ok(command.args(&words[1..]).arg(PROGRAM).args(arguments).output()?.into())
+    };
+    let said = run(&["debloat", &pid, "--all"])?.done()?;
+    ensure!(said.err.contains("could not tell whether we can"), "{said:?}");
+    ensure!(Holds::now(worker.pid())?.huge < before.huge, "nothing was split: {said:?}");
+    let said = run(&["promote", &pid, "--least", "512"])?;
+    ensure!(said.code == Some(0), "{said:?}");
+    let said = run(&["doctor"])?;
+    ensure!(said.code == Some(3) && said.err.contains("could not tell whether"), "{said:?}");
+    worker.check()?;
+    Ok(worker.quit()?)
 }

@@ -7,7 +7,7 @@ mod common;
 use common::daemon::{Config, Home, PATIENCE, says};
 use common::machine::{self, Test};
 use common::subject::{self, Subject, next_order, say};
-use common::{Ended, PROGRAM, Said, superpage, wait_for, without, worker};
+use common::{Ended, Holds, PROGRAM, Said, superpage, wait_for, without, worker};
 use libtest_mimic::Failed;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::Value;
@@ -16,8 +16,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
+use superpage_kernel::ksm;
 use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::process::Process;
+use superpage_kernel::settings::{Mode, Settings};
 use superpage_kernel::status;
 use superpage_lab::workload::WorkloadKind;
 use superpage_units::{Bytes, HugePages, Pid};
@@ -32,9 +34,9 @@ fn main() -> ExitCode {
     subject::main(tests, &roles)
 }
 
-fn tests() -> [Test; 7] {
+fn tests() -> [Test; 9] {
     let able = machine::without_debloating().or_else(machine::without_daemon);
-    let merging = able.clone().or_else(without_word_of_merging);
+    let merging = able.clone().or_else(without_merging);
     let stress = able.clone().or_else(|| without(&["stress-ng", "--version"]));
     [
         ("a_scan_takes_little_memory_whatever_is_mapped", able.clone(), a_scan_takes_little_memory),
@@ -49,7 +51,19 @@ fn tests() -> [Test; 7] {
             able.clone().or_else(without_cgroups),
             cgroups_by_the_thousand_cost_nothing,
         ),
+        (
+            "a_cgroup_outside_our_namespace_is_unknown",
+            able.clone()
+                .or_else(without_cgroups)
+                .or_else(|| without(&["unshare", "--cgroup", "true"])),
+            a_cgroup_outside_our_namespace_is_unknown,
+        ),
         ("another_proc_is_told_from_ours", able.clone().or_else(without_namespaces), another_proc),
+        (
+            "pages_of_other_sizes_are_refused",
+            without_namespaces(),
+            pages_of_other_sizes_are_refused,
+        ),
         ("whose_pages_are_merged_is_said", merging, whose_pages_are_merged_is_said),
         ("stress_ng_finds_nothing_wrong", stress, stress_ng_finds_nothing_wrong),
     ]
@@ -188,6 +202,50 @@ fn another_proc() -> Ended {
     Ok(())
 }
 
+/// The kernel says that its huge pages have 32 MiB, as one with base pages of 16 KiB does.
+fn pages_of_other_sizes_are_refused() -> Ended {
+    const SIZE: &str = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
+    let home = tempfile::tempdir()?;
+    let size = home.path().join("size");
+    std::fs::write(&size, "33554432\n")?;
+    let script = format!("mount --bind {} {SIZE} && exec \"$0\" \"$@\"", size.display());
+    let state = home.path().join("state");
+    let (me, state) = (std::process::id().to_string(), state.to_string_lossy().into_owned());
+    let refused: [&[&str]; 12] = [
+        &["doctor"],
+        &["scan"],
+        &["scan", &me],
+        &["debloat", &me, "--all", "--dry-run"],
+        &["promote", &me],
+        &["record", &me, "--output", "/nonexistent/trace"],
+        &["run", "true"],
+        &["daemon", "--state", &state],
+        &["top", "--once"],
+        &["lab", "run", "emd-fig2"],
+        &["lab", "fragment", "1%"],
+        &["graph", "run", "bfs", "/nonexistent.el"],
+    ];
+    let done: [&[&str]; 5] = [
+        &["lab", "list"],
+        &["restore", "--state", &state],
+        &["daemon", "--check"],
+        &["completions", "bash"],
+        &["man", &state],
+    ];
+    for (commands, code) in [(&refused[..], 3), (&done[..], 0)] {
+        for command in commands {
+            let mut unshared = Command::new("unshare");
+            unshared.args(["--mount", "sh", "-c", &script, PROGRAM]).args(*command);
+            let said = Said::from(unshared.output()?);
+            ensure!(said.code == Some(code), "{command:?}: {said:?}");
+            let sentence = "this kernel has base pages of 4 KiB and huge pages of 32 MiB";
+            let is_said = said.err.contains(sentence) && said.err.lines().count() == 1;
+            ensure!(is_said == (code == 3), "{command:?}: {said:?}");
+        }
+    }
+    Ok(())
+}
+
 fn without_cgroups() -> Option<String> {
     let made =
         hierarchy().and_then(|hierarchy| Ok(Scratch::create(&hierarchy, "superpage-probe")?));
@@ -235,12 +293,41 @@ fn cgroups_by_the_thousand_cost_nothing() -> Ended {
     Ok(worker.quit()?)
 }
 
-/// Kernels before 6.16 say of a process that has no merged page yet nowhere but in `smaps` that it may have some.
-fn without_word_of_merging() -> Option<String> {
-    let stat = std::fs::read_to_string("/proc/self/ksm_stat").unwrap_or_default();
-    let says = stat.lines().any(|line| line.starts_with("ksm_mergeable"));
-    (!says)
-        .then(|| "this kernel does not say whose pages may be merged (Linux 6.16 does)".to_owned())
+/// The daemon has a cgroup namespace of its own, as in a container, and a list names a cgroup outside: it cannot tell who is in there.
+fn a_cgroup_outside_our_namespace_is_unknown() -> Ended {
+    let hierarchy = hierarchy()?;
+    let group = |name: &str| {
+        Scratch::create(&hierarchy, &format!("superpage-{name}-{}", std::process::id()))
+    };
+    let (container, pod) = (group("container")?, group("pod")?);
+    let mut excluded =
+        pod.while_in(|| worker(WorkloadKind::RandomAccessR, Bytes::from_mib(64)))??;
+    let path = pod.group().path().to_owned();
+    let config = Config { exclude_cgroups: vec![path], ..Config::all_of(&[excluded.pid()]) };
+    let before = Holds::now(excluded.pid())?.huge;
+    let home = Home::with(&config)?.started_by(&["unshare", "--cgroup"]);
+    let daemon = container.while_in(|| home.start())??;
+    let is_said = |line: &Value| {
+        says(line, "the cgroup of this process") && line.to_string().contains("--cgroupns=host")
+    };
+    daemon.wait_since(0, "it to say that", is_said)?;
+    // It looks twenty times a second.
+    std::thread::sleep(Duration::from_secs(2));
+    daemon.stop()?;
+    ensure!(Holds::now(excluded.pid())?.huge == before, "an excluded process was touched");
+    let mut doctor = Command::new("unshare");
+    doctor.args(["--cgroup", PROGRAM, "doctor"]);
+    let said = Said::from(container.while_in(|| doctor.output())??);
+    ensure!(said.out.contains("--cgroupns=host"), "{said:?}");
+    excluded.check()?;
+    Ok(excluded.quit()?)
+}
+
+const KSM: &str = "/sys/kernel/mm/ksm";
+
+fn without_merging() -> Option<String> {
+    let is_there = Path::new(KSM).join("run").exists();
+    (!is_there).then(|| "this kernel merges no equal pages (KSM)".to_owned())
 }
 
 /// A process that lets equal pages be merged, as QEMU does.
@@ -251,14 +338,37 @@ fn be_merging() -> Ended {
     subject_waits()
 }
 
+/// That a program allows merging keeps nobody from its memory, and what is left alone once pages are merged is said.
 fn whose_pages_are_merged_is_said() -> Ended {
     let subject = Subject::start("merging")?;
-    for command in ["scan", "doctor"] {
+    let pid = subject.pid().to_string();
+    let names_it = |line: &str| line.contains(&format!(" {pid} ("));
+    let is_said_by = |command| -> Result<bool, Failed> {
         let said = superpage(&[command])?.done()?;
         let line = said.out.lines().find(|line| line.starts_with("Neither promoted nor split"));
-        let names_it = |line: &str| line.contains(&format!(" {} (", subject.pid()));
-        ensure!(line.is_some_and(names_it), "{said:?}");
+        Ok(line.is_some_and(names_it))
+    };
+    let left_alone = || -> Result<Value, Failed> {
+        let rows = superpage(&["promote", &pid, "--least", "1", "--json"])?.done()?.rows()?;
+        Ok(rows[0]["left_alone_bytes"]["merged"].clone())
+    };
+    ensure!(left_alone()?.is_null(), "left alone though nothing is merged: {:?}", left_alone()?);
+    ensure!(Holds::now(subject.pid())?.huge == HugePages(16), "it was not promoted");
+    ensure!(!is_said_by("scan")? && !is_said_by("doctor")?, "it is said though nothing is merged");
+    let state = tempfile::tempdir()?;
+    let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
+    for (name, value) in [("pages_to_scan", "20000"), ("sleep_millisecs", "10"), ("run", "1")] {
+        settings.change(&Path::new(KSM).join(name), value)?;
     }
+    wait_for("pages to be merged", PATIENCE, || {
+        let merged = ksm::merged(&Process::open(subject.pid())?)?;
+        Ok((!merged.is_zero()).then_some(()))
+    })?;
+    ensure!(is_said_by("scan")? && is_said_by("doctor")?, "it is not said");
+    let left = left_alone()?;
+    ensure!(left.as_u64().is_some_and(|bytes| bytes > 0), "{left}");
+    let table = superpage(&["promote", &pid])?.done()?;
+    ensure!(table.out.contains("(KSM)"), "{table:?}");
     Ok(())
 }
 

@@ -6,13 +6,17 @@
 
 mod common;
 
+use common::daemon::PATIENCE;
 use common::machine::{self, Test};
-use common::{Ended, build_libraries, subject, superpage};
+use common::{Ended, PROGRAM, build_libraries, subject, superpage, wait_for};
+use libtest_mimic::Failed;
 use serde_json::Value;
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::hugetlb;
+use superpage_kernel::made::MADE;
+use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_kernel::swap::{self, SwapFile};
 use superpage_kernel::thp::Thp;
 use superpage_lab::jvm::Jvm;
@@ -24,7 +28,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 19] {
+fn tests() -> [Test; 20] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
@@ -48,6 +52,7 @@ fn tests() -> [Test; 19] {
         ("programs_at_rest", able.clone().or_else(without_gigantic), programs_at_rest),
         ("programs_while_memory_is_short", able.clone(), programs_while_memory_is_short),
         ("memory_of_a_guest", able.clone(), memory_of_a_guest),
+        ("a_killed_run_is_put_back", able.clone().or_else(without_swap), a_killed_run_is_put_back),
         ("data_larger_than_memory", able.or_else(without_swap), data_larger_than_memory),
         ("redis_larger_than_memory", paged, redis_larger_than_memory),
         ("programs_that_fit", heaped, programs_that_fit),
@@ -70,12 +75,17 @@ fn without_memcached() -> Option<String> {
 /// A memory cgroup and a disk below the current directory, with room for the swap file, are needed.
 fn without_swap() -> Option<String> {
     match Hierarchy::find(Path::new("/")) {
-        Ok(Some(_)) => SwapFile::create(Path::new("."), Bytes::from_mib(256))
+        Ok(Some(_)) => SwapFile::create(Path::new("."), Bytes::from_mib(256), &made())
             .err()
             .map(|error| format!("there can be no swap file here: {error}")),
         Ok(None) => Some("there is no memory cgroup".to_owned()),
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// Where swap files and cgroups of experiments are recorded.
+fn made() -> PathBuf {
+    Path::new(STATE_DIRECTORY).join(MADE)
 }
 
 fn without_java() -> Option<String> {
@@ -303,6 +313,36 @@ fn memory_of_a_guest() -> Ended {
 
 fn data_larger_than_memory() -> Ended {
     on_swap("heap-random", "96M", ["uniform", "zipf"], &[])
+}
+
+/// What an experiment has made is recorded while it runs, stays where it is killed, and goes when that is asked for.
+fn a_killed_run_is_put_back() -> Ended {
+    let file = Path::new(".").canonicalize()?.join(swap::NAME);
+    let is_in_use = || -> Result<bool, Failed> {
+        Ok(swap::areas(Path::new("/proc"))?.iter().any(|area| area.path == file))
+    };
+    let mut lab = Command::new(PROGRAM)
+        .args(["lab", "run", "heap-random", "--size", "96M"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let group = || -> Result<Option<PathBuf>, Failed> {
+        let cgroup = |line: &str| Some(PathBuf::from(line.trim().strip_prefix("cgroup ")?));
+        Ok(superpage(&["doctor"])?.out.lines().find_map(cgroup))
+    };
+    wait_for("a swap file", PATIENCE, || Ok(is_in_use()?.then_some(())))?;
+    ensure!(group()?.is_none(), "what a run uses is called left behind");
+    lab.kill()?;
+    lab.wait()?;
+    let group = group()?;
+    ensure!(is_in_use()? && group.as_ref().is_none_or(|group| group.exists()), "nothing is left");
+    let said = superpage(&["restore"])?.done()?;
+    ensure!(said.out.contains(&format!("swap file {}: removed", file.display())), "{said:?}");
+    ensure!(!is_in_use()? && !file.exists(), "the swap file is still there");
+    ensure!(group.is_none_or(|group| !group.exists()), "the cgroup is still there");
+    let again = superpage(&["restore"])?.done()?;
+    ensure!(again.out == "Nothing was left changed.\n", "{again:?}");
+    Ok(())
 }
 
 fn redis_larger_than_memory() -> Ended {

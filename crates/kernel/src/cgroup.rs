@@ -2,23 +2,30 @@
 //!
 //! A machine carries the memory controller in exactly one hierarchy: the v1 hierarchy of that
 //! name, or the v2 hierarchy. [`Hierarchy::find`] says which; a v2 mount beside it without the
-//! controller is of no use here. Nothing here changes anybody's group; [`Scratch`] makes one of
-//! our own and takes it away again.
+//! controller is of no use here. Nothing here changes anybody's group; [`Scratch`] is one of our own.
 //! [cgroups(7)](https://man7.org/linux/man-pages/man7/cgroups.7.html),
 //! [Control Group v2](https://docs.kernel.org/admin-guide/cgroup-v2.html),
 //! [Memory Resource Controller](https://docs.kernel.org/admin-guide/cgroup-v1/memory.html).
 
+mod membership;
+mod scratch;
+
+pub use scratch::Scratch;
+
 use crate::error::{Error, Result};
-use crate::process::Process;
-use crate::settings::write_value;
+use crate::process::{self, Process};
 use crate::text;
+use membership::leaves_namespace;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use superpage_units::{Bytes, Pid};
+
+/// What to do where the cgroups of processes cannot be told from here.
+pub const SHARE_NAMESPACE: &str = "Run superpage in the cgroup namespace of the host, with all of its cgroups mounted: a \
+     container with `--cgroupns=host` and `-v /sys/fs/cgroup:/sys/fs/cgroup:ro`.";
 
 /// Which interface a group speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +82,7 @@ impl Hierarchy {
         &self.mount
     }
 
-    /// The group that `process` is in, or `None` if it lies outside what is mounted here.
+    /// The group that `process` is in, or `None` if it cannot be told from here ([`Hierarchy::directory`]).
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`]; [`Error::Missing`] if the group
@@ -87,22 +94,32 @@ impl Hierarchy {
             .transpose()
     }
 
-    /// The directory of the group that the text of a `/proc/PID/cgroup` file names; `path` is for
-    /// the message if it cannot be understood.
+    /// The directory of the group that the text of a `/proc/PID/cgroup` file names, or `None` if that cannot be told from
+    /// here: the group lies outside what is mounted, or outside our cgroup namespace. `path` is for the message if the text
+    /// cannot be understood.
     ///
     /// # Errors
     /// [`Error::Malformed`].
     pub fn directory(&self, text: &[u8], path: &Path) -> Result<Option<PathBuf>> {
-        for (number, line) in text::lines(text) {
-            let membership = Membership::of(line).ok_or_else(|| {
-                Error::malformed(path, number, "'number:controllers:/path'", line)
-            })?;
-            if membership.is_in(self.version) {
-                let within = membership.group.strip_prefix(&self.base).ok();
-                return Ok(within.map(|within| self.mount.join(within)));
-            }
-        }
-        Ok(None)
+        let group = membership::group(text, path, self.version)?;
+        // What is mounted may lie outside our namespace, too: then the paths of processes are no paths below the mount.
+        let is_told = |group: &&Path| !leaves_namespace(group) && !leaves_namespace(&self.base);
+        let within = group.filter(is_told).and_then(|group| group.strip_prefix(&self.base).ok());
+        Ok(within.map(|within| self.mount.join(within)))
+    }
+
+    /// The processes whose group cannot be told from here ([`Hierarchy::directory`]), of those that `proc` shows.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Denied`] if `proc` cannot be listed.
+    pub fn hidden(&self, proc: &Path) -> Result<Vec<Pid>> {
+        let is_hidden = |pid: &Pid| {
+            let path = proc.join(pid.to_string()).join("cgroup");
+            // A process that has exited hides nothing.
+            let text = text::read(&path);
+            text.is_ok_and(|text| self.directory(&text, &path) == Ok(None))
+        };
+        Ok(process::list(proc)?.into_iter().filter(is_hidden).collect())
     }
 
     fn has_memory_controller(&self) -> bool {
@@ -118,32 +135,6 @@ fn lists_memory(path: &Path) -> bool {
 /// `path`, which is absolute, as it appears under `root`.
 fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
-}
-
-/// A line of `/proc/PID/cgroup`.
-struct Membership<'a> {
-    hierarchy: u64,
-    controllers: &'a [u8],
-    group: &'a Path,
-}
-
-impl<'a> Membership<'a> {
-    /// `number:controllers:/path`; there may be colons in the path.
-    fn of(line: &'a [u8]) -> Option<Self> {
-        let mut parts = line.splitn(3, |byte| *byte == b':');
-        let hierarchy = text::decimal(parts.next()?)?;
-        let controllers = parts.next()?;
-        let group = Path::new(OsStr::from_bytes(parts.next()?));
-        group.is_absolute().then_some(Self { hierarchy, controllers, group })
-    }
-
-    /// Whether this is the line about the memory hierarchy, if that has `version`.
-    fn is_in(&self, version: Version) -> bool {
-        match version {
-            Version::V1 => self.controllers.split(|byte| *byte == b',').any(|c| c == b"memory"),
-            Version::V2 => self.hierarchy == 0 && self.controllers.is_empty(),
-        }
-    }
 }
 
 /// The mounts of a v1 memory hierarchy or of the v2 hierarchy in the text of a `mountinfo` file.
@@ -475,189 +466,6 @@ fn is_removed(error: &Error) -> bool {
         || matches!(error, Error::Failed { errno, .. } if nodev(errno))
 }
 
-/// A group of our own, removed when dropped; what still runs in it then goes back to
-/// the group we ourselves are in.
-#[derive(Debug)]
-pub struct Scratch {
-    group: Group,
-    /// Where the processes go in the end.
-    home: PathBuf,
-}
-
-impl Scratch {
-    /// Creates the group `name` at the top of `hierarchy`. An empty one that a crash left behind
-    /// is replaced.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if `name` is not a plain name, or if the v2 hierarchy does not pass the
-    /// memory controller on to its groups; [`Error::Denied`]; [`Error::Failed`] if it exists and
-    /// is in use.
-    pub fn create(hierarchy: &Hierarchy, name: &str) -> Result<Self> {
-        let path = hierarchy.mount.join(name);
-        check_name(&path, name)?;
-        check_delegation(hierarchy)?;
-        let home = home(hierarchy);
-        // Fails unless it exists and is empty, which is all that is wanted.
-        let _ = std::fs::remove_dir(&path);
-        std::fs::create_dir(&path).map_err(|error| Error::from_io(&error, "create", &path))?;
-        let version = hierarchy.version;
-        Ok(Self { group: Group { version, path }, home })
-    }
-
-    /// The group.
-    #[must_use]
-    pub fn group(&self) -> &Group {
-        &self.group
-    }
-
-    /// Moves `process` into it. Memory that it already has stays charged to where it was.
-    ///
-    /// # Errors
-    /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
-    pub fn add(&self, process: &Process) -> Result<()> {
-        move_to(&self.group.path, process)
-    }
-
-    /// Does `work` while we ourselves are in the group: what it starts is charged to the group from
-    /// its first page on. We go back to where we were afterwards.
-    ///
-    /// # Errors
-    /// [`Error::Denied`], [`Error::Failed`].
-    pub fn while_in<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-        let me = std::process::id().to_string();
-        write_value(&self.group.path.join("cgroup.procs"), &me)?;
-        let done = work();
-        write_value(&self.home.join("cgroup.procs"), &me)?;
-        Ok(done)
-    }
-
-    /// The words of a command that moves itself into the group and becomes the program whose words come after them:
-    /// that is charged to the group from its first page on.
-    #[must_use]
-    pub fn words(&self) -> Vec<String> {
-        let processes = self.group.path.join("cgroup.procs").to_string_lossy().into_owned();
-        let script = "echo $$ > \"$0\" && exec \"$@\"";
-        vec!["sh".to_owned(), "-c".to_owned(), script.to_owned(), processes]
-    }
-
-    /// Limits the memory of the group; what it uses beyond that is swapped out or reclaimed, and where that is
-    /// not possible the kernel kills. The limit goes with the group.
-    ///
-    /// # Errors
-    /// [`Error::Denied`]; [`Error::Failed`] if the group uses more and that cannot be reclaimed.
-    pub fn limit(&self, limit: Bytes) -> Result<()> {
-        let file = match self.group.version {
-            Version::V1 => "memory.limit_in_bytes",
-            Version::V2 => "memory.max",
-        };
-        write_value(&self.group.path.join(file), &limit.0.to_string())
-    }
-
-    /// Asks the kernel to reclaim `amount` from the group, and says by how much its use fell,
-    /// which can be less, or more.
-    ///
-    /// On v2 by `memory.reclaim`; on v1 by a limit below what is used, lifted again at once.
-    ///
-    /// # Errors
-    /// [`Error::Denied`], [`Error::Missing`] on a v2 kernel without `memory.reclaim` (5.19), and
-    /// [`Error::Failed`]. Not having found enough is no error.
-    pub fn reclaim(&self, amount: Bytes) -> Result<Bytes> {
-        let before = self.group.usage()?.current;
-        match self.group.version {
-            Version::V1 => self.squeeze(before.saturating_sub(amount))?,
-            Version::V2 => tolerate(write_value(
-                &self.group.path.join("memory.reclaim"),
-                &amount.0.to_string(),
-            ))?,
-        }
-        Ok(before.saturating_sub(self.group.usage()?.current))
-    }
-
-    /// Lowers the v1 limit to `size` and puts it back, whatever became of it.
-    fn squeeze(&self, size: Bytes) -> Result<()> {
-        let path = self.group.path.join("memory.limit_in_bytes");
-        let limit = self.group.limit_v1("memory.limit_in_bytes")?;
-        let lowered = tolerate(write_value(&path, &size.0.to_string()));
-        let old = limit.map_or_else(|| "-1".to_owned(), |limit| limit.0.to_string());
-        write_value(&path, &old)?;
-        lowered
-    }
-
-    /// Moves what is left in the group to `home`.
-    fn empty(&self) {
-        let listed = self.group.processes().unwrap_or_default();
-        let held: Vec<_> = listed.into_iter().filter_map(|pid| Process::open(pid).ok()).collect();
-        // A number may have come to mean another process before that was held. One that is listed
-        // still is of a process in the group.
-        let listed = self.group.processes().unwrap_or_default();
-        for process in held.iter().filter(|process| listed.contains(&process.pid())) {
-            // A process that has exited needs no move.
-            let _ = move_to(&self.home, process);
-        }
-    }
-}
-
-/// Moves `process` into the group at `directory`. The kernel takes only a number there.
-fn move_to(directory: &Path, process: &Process) -> Result<()> {
-    process.check_alive()?;
-    let moved = write_value(&directory.join("cgroup.procs"), &process.pid().to_string());
-    // Says which of the two it was if the process ended meanwhile.
-    process.check_alive()?;
-    moved
-}
-
-/// Tries for a while: a process that was just killed holds its group until it is gone.
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Chosen, not measured: a second for a large process to be torn down.
-        for _ in 0..50 {
-            self.empty();
-            match std::fs::remove_dir(&self.group.path) {
-                Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                _ => return,
-            }
-        }
-    }
-}
-
-/// Less than was asked for: v1 says EBUSY, v2 EAGAIN, either EINTR when a signal came.
-fn tolerate(written: Result<()>) -> Result<()> {
-    match written {
-        Err(Error::Failed { errno: Errno::BUSY | Errno::AGAIN | Errno::INTR, .. }) => Ok(()),
-        other => other,
-    }
-}
-
-fn check_name(path: &Path, name: &str) -> Result<()> {
-    if !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0', '\n']) {
-        return Ok(());
-    }
-    Err(Error::Refused { path: path.to_owned(), reason: "a new cgroup needs a plain name" })
-}
-
-/// On v2 a group has the memory controller only if the group above it hands it down.
-fn check_delegation(hierarchy: &Hierarchy) -> Result<()> {
-    let path = hierarchy.mount.join("cgroup.subtree_control");
-    if hierarchy.version == Version::V1 || lists_memory(&path) {
-        return Ok(());
-    }
-    Err(Error::Refused {
-        path,
-        reason: "it does not hand the memory controller down; write +memory to it",
-    })
-}
-
-/// The group we ourselves are in, or the top one.
-fn home(hierarchy: &Hierarchy) -> PathBuf {
-    Process::current()
-        .and_then(|me| hierarchy.group_of(&me))
-        .ok()
-        .flatten()
-        .map_or_else(|| hierarchy.mount.clone(), |group| group.path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -728,6 +536,44 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_outside_our_namespace_cannot_be_told() {
+        let mounted = |version: &str, base: &str| {
+            let kind =
+                if version == "1" { "cgroup cgroup rw,memory" } else { "cgroup2 cgroup2 rw" };
+            let line = format!("30 25 0:26 {base} /sys/fs/cgroup rw - {kind}");
+            mount(line.as_bytes()).expect("a mount").expect("of cgroups")
+        };
+        let root = Some(PathBuf::from("/sys/fs/cgroup"));
+        for (base, group, expected) in [
+            ("/", "/", root.clone()),
+            ("/", "/a..b/..c", root.map(|root| root.join("a..b/..c"))),
+            ("/", "/..", None),
+            ("/", "/../..", None),
+            ("/", "/../kubepods/pod", None),
+            // Mounted before the namespace was left: the root of the mount is outside, and what is inside looks like all.
+            ("/..", "/", None),
+            ("/../..", "/../../kubepods/pod", None),
+        ] {
+            for (version, head) in [("1", "4:memory:"), ("2", "0::")] {
+                let text = format!("{head}{group}\n");
+                let found = mounted(version, base).directory(text.as_bytes(), Path::new("cgroup"));
+                assert_eq!(found, Ok(expected.clone()), "version {version}: {group} below {base}");
+            }
+        }
+    }
+
+    #[test]
+    fn processes_of_other_namespaces_are_counted() {
+        let proc = tempfile::tempdir().expect("a temporary directory");
+        for (pid, group) in [("1", "0::/..\n"), ("2", "0::/a\n"), ("3", "bad\n"), ("4", "")] {
+            fs::create_dir(proc.path().join(pid)).expect("created");
+            fs::write(proc.path().join(pid).join("cgroup"), group).expect("written");
+        }
+        let hidden = v2().hidden(proc.path());
+        assert_eq!(hidden, Ok([1, 4].map(Pid).to_vec()));
+    }
+
+    #[test]
     fn usage_reads_in_version_1() {
         let redis = group(&v1(), "system.slice/redis.service").usage().expect("good");
         assert_eq!(redis.current, Bytes::from_mib(150));
@@ -769,74 +615,6 @@ mod tests {
         assert!(refused(Path::new("relative")));
         let missing = Group::open(&v2().mount().join("nobody"));
         assert!(matches!(missing, Err(Error::Missing { .. })));
-    }
-
-    #[test]
-    fn scratch_groups_are_named_plainly_and_need_the_controller() {
-        for name in ["", ".", "..", "a/b", "/a", "a\n"] {
-            let refused = Scratch::create(&v2(), name).err();
-            assert!(matches!(refused, Some(Error::Refused { .. })), "{name:?}");
-        }
-        let root = tempfile::tempdir().expect("a temporary directory");
-        let hierarchy = Hierarchy { mount: root.path().to_owned(), ..v2() };
-        fs::write(root.path().join("cgroup.subtree_control"), "cpu pids\n").expect("written");
-        let refused = Scratch::create(&hierarchy, "scratch").err().map(|error| error.to_string());
-        assert!(refused.is_some_and(|why| why.contains("write +memory")));
-        fs::write(root.path().join("cgroup.subtree_control"), "cpu memory\n").expect("written");
-        let scratch = Scratch::create(&hierarchy, "scratch").expect("created");
-        assert!(root.path().join("scratch").is_dir());
-        drop(scratch);
-        assert!(!root.path().join("scratch").exists());
-    }
-
-    #[test]
-    fn only_processes_that_are_still_there_are_moved_home() {
-        let root = tempfile::tempdir().expect("a temporary directory");
-        let [inside, home] = ["scratch", "home"].map(|name| root.path().join(name));
-        for directory in [&inside, &home] {
-            fs::create_dir(directory).expect("created");
-            fs::write(directory.join("cgroup.procs"), "").expect("written");
-        }
-        let mut exited = std::process::Command::new("true").spawn().expect("true runs");
-        exited.wait().expect("it ends");
-        let (us, gone) = (std::process::id(), exited.id());
-        fs::write(inside.join("cgroup.procs"), format!("{us}\n{gone}\n")).expect("written");
-        let group = Group { version: Version::V2, path: inside.clone() };
-        let scratch = Scratch { group, home: home.clone() };
-        scratch.empty();
-        // Each is written in one call, over what was there.
-        let moved = fs::read_to_string(home.join("cgroup.procs")).expect("reads");
-        assert_eq!(moved, us.to_string());
-        fs::write(inside.join("cgroup.procs"), format!("{gone}\n")).expect("written");
-        scratch.empty();
-        let moved = fs::read_to_string(home.join("cgroup.procs")).expect("reads");
-        assert_eq!(moved, us.to_string(), "one that has exited was written");
-    }
-
-    #[test]
-    fn version_2_is_asked_to_reclaim() {
-        let root = tempfile::tempdir().expect("a temporary directory");
-        let at = |name: &str| root.path().join(name);
-        fs::write(at("memory.current"), "8192\n").expect("written");
-        fs::write(at("memory.max"), "max\n").expect("written");
-        fs::write(at("memory.high"), "max\n").expect("written");
-        fs::write(at("memory.stat"), "inactive_file 0\nactive_file 0\n").expect("written");
-        let group = Group { version: Version::V2, path: root.path().to_owned() };
-        let home = root.path().to_owned();
-        let scratch = Scratch { group, home };
-        let missing = scratch.reclaim(Bytes::from_kib(4));
-        assert!(matches!(missing, Err(Error::Missing { .. })));
-        fs::write(at("memory.reclaim"), "").expect("written");
-        assert_eq!(scratch.reclaim(Bytes::from_kib(4)), Ok(Bytes::ZERO));
-        assert_eq!(fs::read(at("memory.reclaim")).expect("reads"), b"4096");
-    }
-
-    #[test]
-    fn not_having_found_enough_is_no_error() {
-        for errno in [Errno::BUSY, Errno::AGAIN, Errno::INTR] {
-            assert_eq!(tolerate(Err(Error::from_errno(errno, "reclaim"))), Ok(()));
-        }
-        assert!(tolerate(Err(Error::from_errno(Errno::INVAL, "reclaim"))).is_err());
     }
 
     /// As the kernel escapes a path in `mountinfo`.

@@ -29,6 +29,18 @@ pub enum Error {
         /// What the kernel answered.
         errno: Errno,
     },
+    /// This kernel's pages have other sizes than those that everything here counts in.
+    #[error(
+        "this kernel has base pages of {}{}, and superpage works with 4 KiB and 2 MiB only: \
+         boot a kernel with pages of 4 KiB (on arm64 CONFIG_ARM64_4K_PAGES)",
+        whole(*base), of_huge(*huge)
+    )]
+    OtherPages {
+        /// The size of a base page.
+        base: Bytes,
+        /// The size of a huge page, where the kernel says one.
+        huge: Option<Bytes>,
+    },
     /// The process has exited.
     #[error("process {pid} has exited")]
     Gone {
@@ -138,6 +150,19 @@ impl Error {
         const KEPT: usize = 60;
         let found = String::from_utf8_lossy(&found[..found.len().min(KEPT)]).into_owned();
         Self::Malformed { path: path.to_owned(), line, expected, found }
+    }
+}
+
+/// The words for the size of huge pages, where it is known.
+fn of_huge(huge: Option<Bytes>) -> String {
+    huge.map(|huge| format!(" and huge pages of {}", whole(huge))).unwrap_or_default()
+}
+
+/// The size of a page in whole numbers.
+fn whole(size: Bytes) -> String {
+    match size.0 >> 10 {
+        kib if kib != 0 && kib.is_multiple_of(1 << 10) => format!("{} MiB", kib >> 10),
+        kib => format!("{kib} KiB"),
     }
 }
 

@@ -4,14 +4,14 @@
 //!
 //! All of it is cheap to ask; only for those that say yes is it worth finding out which VMAs
 //! ([`crate::smaps_flags`]).
-//! [ksm_stat](https://docs.kernel.org/admin-guide/mm/ksm.html),
 //! [userfaultfd(2)](https://man7.org/linux/man-pages/man2/userfaultfd.2.html),
 //! `PR_SET_THP_DISABLE` in [prctl(2)](https://man7.org/linux/man-pages/man2/prctl.2.html).
 
 use crate::error::Result;
 use crate::process::Process;
-use crate::{status, text};
+use crate::{ksm, status, text};
 use rustix::fs::{Dir, readlinkat};
+use std::path::Path;
 
 /// A process's descriptors are read up to this number. Chosen, not measured: a process may have a million.
 pub(crate) const MOST_DESCRIPTORS: usize = 1 << 16;
@@ -21,7 +21,8 @@ const MOST_THREADS: usize = 4000;
 /// What a process does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
-    /// It has memory that may be merged with equal pages of others.
+    /// Pages of it are merged with equal ones, and the kernel goes on merging (KSM). That it allows that says nothing: QEMU does by
+    /// default.
     pub merges: bool,
     /// The process holds a userfaultfd that can be seen: the library of `superpage run` hides the one that it
     /// holds. Or the process has more descriptors than are read.
@@ -48,13 +49,10 @@ impl Habits {
 /// [`crate::Error::Gone`].
 pub fn of(process: &Process) -> Result<Habits> {
     let status = process.read_file("status")?;
-    // Since Linux 6.1; "ksm_mergeable" since 6.16.
-    let ksm = process.read_file("ksm_stat").unwrap_or_default();
-    let merging = field(&ksm, b"ksm_merging_pages").is_some_and(|pages| pages != b"0");
+    // Where the switch cannot be read, what is merged counts as being merged still.
+    let is_merging = ksm::is_running(Path::new("/sys")).unwrap_or(true);
     Ok(Habits {
-        merges: merging
-            || field(&ksm, b"ksm_mergeable:") == Some(b"yes")
-            || field(&ksm, b"ksm_merge_any:") == Some(b"yes"),
+        merges: is_merging && ksm::merged(process).is_ok_and(|pages| !pages.is_zero()),
         fills_itself: may_hold_userfaultfd(process).unwrap_or(false),
         locks_memory: field(&status, b"VmLck:").is_some_and(|size| size != b"0"),
         is_real_time: is_real_time(process).unwrap_or(false),
@@ -109,10 +107,9 @@ mod tests {
 
     #[test]
     fn fields_are_found_by_their_whole_name() {
-        let text = b"ksm_rmap_items 0\nksm_merging_pages 12\nksm_mergeable: yes\nTHP_enabled:\t0\n";
-        assert_eq!(field(text, b"ksm_merging_pages"), Some(b"12".as_slice()));
-        assert_eq!(field(text, b"ksm_mergeable:"), Some(b"yes".as_slice()));
+        let text = b"VmLck:\t       0 kB\nTHP_enabled:\t0\n";
+        assert_eq!(field(text, b"VmLck:"), Some(b"0".as_slice()));
         assert_eq!(field(text, b"THP_enabled:"), Some(b"0".as_slice()));
-        assert_eq!(field(text, b"ksm_merging"), None);
+        assert_eq!(field(text, b"THP"), None);
     }
 }

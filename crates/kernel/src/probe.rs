@@ -17,10 +17,11 @@ use crate::process::Process;
 use crate::process_madvise;
 use crate::rights::Rights;
 use crate::sample::{Content, Sampler};
-use crate::thp::{self, Thp};
+use crate::thp::{self, Enabled, Thp};
 use crate::tracked_writes;
 use crate::width::to_usize;
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use std::path::Path;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages,
@@ -162,8 +163,8 @@ const NOT_FREED: &str =
 const OLDER_KERNEL: &str = "Linux 6.12 or later is needed; upgrade the kernel.";
 const BE_ROOT: &str = "Run as root, or give CAP_SYS_NICE, CAP_SYS_PTRACE and \
                        CAP_DAC_READ_SEARCH (the systemd unit does).";
-const THP_NEVER: &str =
-    "If transparent_hugepage/enabled is 'never', set it to 'madvise' or 'always'.";
+const NONE_FREE: &str = "Memory may be short or in pieces, on the machine or in our cgroup; try again later. Writing 1 to \
+                         /proc/sys/vm/compact_memory compacts it.";
 const FIRST_TOUCH: &str = "Superpage can make them later all the same; programs that want them at first \
                            touch need transparent_hugepage/enabled at 'madvise' or 'always'.";
 
@@ -196,11 +197,27 @@ pub fn probe(ability: Ability) -> Finding {
     Finding { ability, answer, why, advice }
 }
 
-/// The essential abilities that are not there.
+/// The essential abilities of which nobody can say that they are there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Those that are not there.
+    pub no: Vec<Finding>,
+    /// Those that could not be tried now, as without a free huge page to try them on: they may be there.
+    pub unclear: Vec<Finding>,
+}
+
+/// The essential abilities that are not there, and those that could not be tried.
 #[must_use]
-pub fn missing_essentials() -> Vec<Finding> {
-    let findings = Ability::ESSENTIAL.into_iter().map(probe);
-    findings.filter(|finding| finding.answer != Answer::Yes).collect()
+pub fn missing_essentials() -> Missing {
+    let mut missing = Missing::default();
+    for finding in Ability::ESSENTIAL.into_iter().map(probe) {
+        match finding.answer {
+            Answer::Yes => {}
+            Answer::No => missing.no.push(finding),
+            Answer::CouldNotTell => missing.unclear.push(finding),
+        }
+    }
+    missing
 }
 
 fn refused(error: &Error) -> Verdict {
@@ -253,22 +270,30 @@ impl Subject {
     }
 
     /// Makes sure that it is a huge page, by first touch or by collapsing.
-    fn ensure_huge(&self) -> Result<bool> {
+    fn ensure_huge(&self) -> Result<Got> {
+        let mut refused = None;
         if self.mapping()? != Mapping::Huge {
-            process_madvise::collapse(&self.me, &[self.range])?;
+            let refusals = process_madvise::collapse(&self.me, &[self.range])?;
+            refused = refusals.first().map(|refusal| refusal.errno);
         }
-        Ok(self.mapping()? == Mapping::Huge)
+        Ok(if self.mapping()? == Mapping::Huge { Got::HugePage } else { Got::Nothing(refused) })
     }
+}
+
+/// What became of an attempt to have a huge page.
+enum Got {
+    HugePage,
+    /// There is none, and the kernel refused the collapse with this.
+    Nothing(Option<Errno>),
 }
 
 /// Runs `attempt` on a huge page of our own, if one can be had.
 fn on_a_huge_page(attempt: fn(&Subject) -> Result<Verdict>) -> Verdict {
-    let tried = Subject::new().and_then(|subject| {
-        if subject.ensure_huge()? {
-            attempt(&subject)
-        } else {
+    let tried = Subject::new().and_then(|subject| match subject.ensure_huge()? {
+        Got::HugePage => attempt(&subject),
+        Got::Nothing(_) => {
             let why = "no huge page could be had to try it on".to_owned();
-            Ok((Answer::CouldNotTell, why, Some(THP_NEVER)))
+            Ok((Answer::CouldNotTell, why, Some(NONE_FREE)))
         }
     });
     tried.unwrap_or_else(|error| refused(&error))
@@ -276,12 +301,17 @@ fn on_a_huge_page(attempt: fn(&Subject) -> Result<Verdict>) -> Verdict {
 
 fn make_huge_pages() -> Verdict {
     let seen = Subject::new().and_then(|subject| subject.mapping());
+    let is_never = || Thp::under(Path::new("/sys")).get(thp::ENABLED) == Ok(Enabled::Never);
     match seen {
         Ok(Mapping::Huge) => {
             (Answer::Yes, "first touch of advised memory gave a huge page".to_owned(), None)
         }
-        Ok(Mapping::Split { .. }) => {
+        Ok(Mapping::Split { .. }) if is_never() => {
             (Answer::No, "first touch gave base pages".to_owned(), Some(FIRST_TOUCH))
+        }
+        Ok(Mapping::Split { .. }) => {
+            let why = "first touch gave base pages, and may have found no free huge page";
+            (Answer::CouldNotTell, why.to_owned(), Some(NONE_FREE))
         }
         Err(error) => refused(&error),
     }
@@ -366,12 +396,16 @@ fn collapse() -> Verdict {
         subject.ensure_huge()
     });
     match tried {
-        Ok(true) => (Answer::Yes, "collapsed a PMD range of our own".to_owned(), None),
-        Ok(false) => {
-            let why = "the kernel could not make a huge page of a PMD range of our own".to_owned();
-            let advice = "Free memory may be too fragmented; writing 1 to \
-                          /proc/sys/vm/compact_memory compacts it.";
-            (Answer::No, why, Some(advice))
+        Ok(Got::HugePage) => (Answer::Yes, "collapsed a PMD range of our own".to_owned(), None),
+        // All that may be otherwise the next time has another number: no memory, a cgroup at its limit, a page in use.
+        Ok(Got::Nothing(Some(errno @ Errno::INVAL))) => {
+            let why = format!("the kernel refused to collapse a PMD range of our own ({errno})");
+            (Answer::No, why, Some(OLDER_KERNEL))
+        }
+        Ok(Got::Nothing(errno)) => {
+            let errno = errno.map(|errno| format!(" ({errno})")).unwrap_or_default();
+            let why = format!("no huge page could be had for a PMD range of our own{errno}");
+            (Answer::CouldNotTell, why, Some(NONE_FREE))
         }
         Err(error) => refused(&error),
     }
@@ -421,10 +455,25 @@ fn pressure_stall(proc_root: &Path) -> Verdict {
 fn cgroups() -> Verdict {
     const ADVICE: &str = "Watermarks for the whole machine work without it.";
     match cgroup::Hierarchy::find(Path::new("/")) {
-        Ok(Some(hierarchy)) => {
-            let why = format!("{} at {}", hierarchy.version(), hierarchy.mount().display());
-            (Answer::Yes, why, None)
-        }
+        Ok(Some(hierarchy)) => match hierarchy.hidden(Path::new("/proc")).as_deref() {
+            Ok([]) => {
+                let why = format!("{} at {}", hierarchy.version(), hierarchy.mount().display());
+                (Answer::Yes, why, None)
+            }
+            Ok([one, others @ ..]) => {
+                let others = match others.len() {
+                    0 => String::new(),
+                    count => format!(" and {count} more"),
+                };
+                let why = format!(
+                    "the cgroup of process {one}{others} cannot be told: it lies outside our cgroup namespace, or outside \
+                     what is mounted at {}; no list that names cgroups lets such a process through",
+                    hierarchy.mount().display()
+                );
+                (Answer::No, why, Some(cgroup::SHARE_NAMESPACE))
+            }
+            Err(error) => (Answer::CouldNotTell, error.to_string(), Some(ADVICE)),
+        },
         Ok(None) => {
             let why = "no memory controller is mounted".to_owned();
             (Answer::No, why, Some(ADVICE))

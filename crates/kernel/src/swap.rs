@@ -1,8 +1,7 @@
 //! Swap areas: those that are in use, from `/proc/swaps`, and a file of our own to swap to.
 //!
-//! A [`SwapFile`] is laid out, put into use and, when dropped, taken out of use and removed. A process that was
-//! killed leaves it in use. `/proc/swaps` is then the record of it, and [`SwapFile::remove_left_behind`] undoes it
-//! by its name, which only files of ours have.
+//! A [`SwapFile`] is recorded ([`made`](crate::made)), laid out, put into use and, when dropped, taken out of use and removed. A
+//! process that was killed leaves it in use, and its record.
 //! [swapon(2)](https://man7.org/linux/man-pages/man2/swapon.2.html),
 //! [proc_swaps(5)](https://man7.org/linux/man-pages/man5/proc_swaps.5.html).
 
@@ -10,6 +9,7 @@
 
 use crate::cgroup::unescaped;
 use crate::error::{Error, Result};
+use crate::made::{Made, Thing};
 use crate::text;
 use crate::width::to_usize;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
@@ -69,47 +69,56 @@ fn area(line: &[u8]) -> Option<Area> {
 #[derive(Debug)]
 pub struct SwapFile {
     path: PathBuf,
+    made: Option<Made>,
 }
 
 impl SwapFile {
-    /// Puts a new file of `size` in `directory` into use, which must be on a disk. What a process that was killed
-    /// left of an earlier one there is replaced.
+    /// Puts a new file of `size` in `directory` into use, which must be on a disk, and records it in the directory `state`. What a
+    /// process that was killed left of an earlier one there is replaced.
     ///
     /// # Errors
     /// [`Error::Denied`]; [`Error::Busy`] if such a file is in use there; [`Error::Unsupported`] and
     /// [`Error::Failed`] where there is no room, or the file system has no swap files.
-    pub fn create(directory: &Path, size: Bytes) -> Result<Self> {
+    pub fn create(directory: &Path, size: Bytes, state: &Path) -> Result<Self> {
         let fail = |error: &std::io::Error| Error::from_io(error, "resolve", directory);
         let path = std::fs::canonicalize(directory).map_err(|error| fail(&error))?.join(NAME);
         if areas(Path::new("/proc"))?.iter().any(|area| area.path == path) {
             return Err(Error::Busy { pid: None });
         }
+        let made = Made::record(state, Thing::SwapFile(path.clone()))?;
         // Fails unless it was left behind, which is all that is wanted.
         let _ = std::fs::remove_file(&path);
         let done = lay_out(&path, size).and_then(|()| swap_on(&path));
         if done.is_err() {
             let _ = std::fs::remove_file(&path);
         }
-        done.map(|()| Self { path })
-    }
-
-    /// Takes those out of use that processes left in use when they were killed, and removes them. Nobody may use one
-    /// now. The files that were removed.
-    ///
-    /// # Errors
-    /// As [`areas`], [`Error::Denied`], and [`Error::Failed`] if there is too little memory for what is in one.
-    pub fn remove_left_behind() -> Result<Vec<PathBuf>> {
-        let mut left = areas(Path::new("/proc"))?;
-        left.retain(|area| area.path.file_name().is_some_and(|name| name == NAME));
-        left.into_iter().map(|area| remove(&area.path).map(|()| area.path)).collect()
+        done.map(|()| Self { path, made: Some(made) })
     }
 }
 
 impl Drop for SwapFile {
     fn drop(&mut self) {
-        // The next start undoes it where this fails.
-        let _ = remove(&self.path);
+        if remove(&self.path).is_err() {
+            // The next run, or `superpage restore`, tries again.
+            self.made.take().into_iter().for_each(Made::leave);
+        }
     }
+}
+
+/// Takes the file at `path` out of use, if it is in use, and removes it: one that a process left when it was killed.
+///
+/// # Errors
+/// [`Error::Refused`] if it has another name than ours; as [`areas`]; [`Error::Denied`]; [`Error::Failed`] if there is too little
+/// memory for what is in it.
+pub(crate) fn take_away(path: &Path) -> Result<()> {
+    if path.file_name().is_none_or(|name| name != NAME) {
+        let reason = "it is not named as a swap file of ours";
+        return Err(Error::Refused { path: path.to_owned(), reason });
+    }
+    if areas(Path::new("/proc"))?.iter().any(|area| area.path == path) {
+        return remove(path);
+    }
+    std::fs::remove_file(path).map_err(|error| Error::from_io(&error, "remove", path))
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -181,6 +190,7 @@ fn c_string(path: &Path) -> Result<CString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::made;
 
     const GOOD: &[u8] = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
         /dev/vdb2                               partition\t2097148\t\t1024\t\t-2\n\
@@ -222,7 +232,9 @@ mod tests {
     fn a_size_that_is_no_swap_area_is_refused_and_leaves_no_file() {
         let directory = tempfile::tempdir().expect("a directory");
         for size in [Bytes::ZERO, Bytes(BASE_PAGE_BYTES)] {
-            assert!(SwapFile::create(directory.path(), size).is_err());
+            let state = directory.path().join("state");
+            assert!(SwapFile::create(directory.path(), size, &state).is_err());
+            assert_eq!(made::left_behind(&state), Ok(Vec::new()));
         }
         assert!(!directory.path().join(NAME).exists());
     }

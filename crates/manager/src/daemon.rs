@@ -44,9 +44,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use superpage_kernel::Error;
 use superpage_kernel::pressure::Trigger;
-use superpage_kernel::probe::{self, Answer, Finding};
+use superpage_kernel::probe::{self, Finding};
 use superpage_kernel::process;
-use superpage_kernel::settings::{self, Lock, Settings};
+use superpage_kernel::settings::{self, Lock, Repairs, Settings};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::watermark::{Order, Watermarks};
 use superpage_units::{Bytes, HugePages, Nanos, Pid};
@@ -143,15 +143,12 @@ impl From<Error> for DaemonError {
 /// # Errors
 /// [`DaemonError`]. What was changed by then has been put back.
 pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> {
-    let config = read_config(config_path)?;
     // A `/proc` that shows other processes than ours is of no use.
     process::list(Path::new("/proc"))?;
-    let locks = Locks::take(state)?;
-    // First of all: whatever else fails, what a crash left behind is put back.
-    let (settings, repairs) = Settings::open(state, settings::Mode::Apply)?;
-    for repair in &repairs {
-        warn!("an earlier run did not end well: {repair}");
-    }
+    // First of all: whatever else fails, also the configuration, what a crash left behind is put back.
+    let opened = put_back_and_open(state);
+    let config = read_config(config_path)?;
+    let (locks, settings, repairs) = opened?;
     check_essentials()?;
     if let Err(error) = &locks.machine {
         warn!("a daemon with another --state would not be noticed: {error}");
@@ -166,6 +163,22 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         daemon.serve(&signals)
     })
+}
+
+/// The locks and the gate to the kernel's settings, once what an earlier run left is put back; what that was.
+fn put_back_and_open(state: &Path) -> Result<(Locks, Settings, Repairs), Error> {
+    let locks = Locks::take(state)?;
+    let (settings, mut repairs) = Settings::open(state, settings::Mode::Apply)?;
+    repairs.extend(gigantic::put_back(&pool_record()));
+    for repair in &repairs {
+        warn!("an earlier run did not end well: {repair}");
+    }
+    Ok((locks, settings, repairs))
+}
+
+/// The directory of the record of the machine's pool of gigantic pages, which has one wherever our state is.
+fn pool_record() -> PathBuf {
+    Path::new(settings::STATE_DIRECTORY).join(settings::RUN)
 }
 
 /// The locks that keep other daemons away.
@@ -196,8 +209,7 @@ impl Locks {
 /// What cannot be told now (no huge page was free to try it on) may work later, and every pass is
 /// verified; only a plain no is final.
 fn check_essentials() -> Result<(), DaemonError> {
-    let (no, unclear): (Vec<Finding>, Vec<Finding>) =
-        probe::missing_essentials().into_iter().partition(|found| found.answer == Answer::No);
+    let probe::Missing { no, unclear } = probe::missing_essentials();
     for finding in &unclear {
         warn!("could not tell whether we can {}: {}", finding.ability.purpose(), finding.why);
     }
@@ -261,9 +273,7 @@ impl Daemon {
         let (its, cooling) = (Arc::clone(&registry), saved.cooling());
         let next_look = Instant::now() + config.interval;
         let reclaimer = Reclaimer::new(its, reporter.clone(), policy, cooling);
-        // The machine's pool has one record, wherever our state is.
-        let record = Path::new(settings::STATE_DIRECTORY).join(settings::RUN);
-        let supply = Supply::new(reporter.clone(), record);
+        let supply = Supply::new(reporter.clone(), pool_record());
         Ok(Self {
             watches,
             limits: Limits::new(),
@@ -300,7 +310,6 @@ impl Daemon {
         ));
         self.configure_reclaimer();
         self.hold();
-        self.supply.repair();
         self.keep_gigantic();
         self.promote();
         self.listen();

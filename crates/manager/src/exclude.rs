@@ -1,17 +1,83 @@
-//! Which memory of a process is neither read nor changed from outside: what KSM merges, what is registered with
-//! a userfaultfd, and the areas of a program under `superpage run`.
+//! Which memory of a process is neither read nor changed from outside, and why: what KSM merges, what is registered with
+//! a userfaultfd, the areas of a program under `superpage run`, and what a purpose leaves alone besides.
+//!
+//! That a program allows merging is no reason before its pages are merged: nothing is lost then by a huge page.
 //!
 //! Whoever reads a missing page of memory that is registered with a userfaultfd waits until the process fills it,
 //! and for as long as the process is stopped. The library of `superpage run` registers and unregisters parts of its
 //! areas all the time, so all of them are left alone: what is read of them may be registered by then.
 
+use crate::process::Purpose;
+use superpage_kernel::habits::Habits;
 use superpage_kernel::maps::{Sharing, Vma};
+use superpage_kernel::smaps_flags::{self, Flagged, Flags};
 use superpage_units::{Bytes, VirtAddr};
 
 /// The size of the areas, which the library reserves as one mapping and in which it leaves no hole
 /// (`runtime/src/start.rs`). Where the address space is too small for that, it reserves less, and only what is
 /// registered with a userfaultfd is left alone.
 const AREAS: Bytes = Bytes::from_gib(1024);
+
+/// Why memory is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// The library of `superpage run` manages it.
+    Managed,
+    /// Equal pages of it are merged (KSM).
+    Merged,
+    /// It is registered with a userfaultfd.
+    Userfaultfd,
+    /// Somebody follows the writes to it by soft-dirty bits.
+    Followed,
+    /// Its program has locked it.
+    Locked,
+    /// Its program has freed much of it lazily.
+    LazilyFreed,
+}
+
+impl Why {
+    /// The reason as one word.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Managed => "managed",
+            Self::Merged => "merged",
+            Self::Userfaultfd => "userfaultfd",
+            Self::Followed => "followed",
+            Self::Locked => "locked",
+            Self::LazilyFreed => "lazily-freed",
+        }
+    }
+
+    /// The reason in words.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Managed => "`superpage run` manages it",
+            Self::Merged => "equal pages of it are merged (KSM)",
+            Self::Userfaultfd => "registered with a userfaultfd",
+            Self::Followed => "somebody follows its writes",
+            Self::Locked => "locked",
+            Self::LazilyFreed => "freed lazily (MADV_FREE)",
+        }
+    }
+}
+
+/// Why a VMA is left alone for this purpose, if it is, in a process with these habits.
+pub(crate) fn why(vma: &Flagged, habits: Habits, purpose: Purpose) -> Option<Why> {
+    let has = |flags| vma.flags.contains(flags);
+    let is_userfaultfd = has(Flags::USERFAULTFD).then_some(Why::Userfaultfd);
+    let is_merged = (habits.merges && has(Flags::MERGEABLE)).then_some(Why::Merged);
+    is_merged.or(is_userfaultfd).or_else(|| match purpose {
+        Purpose::Read => None,
+        Purpose::Split => (smaps_flags::kernel_has_soft_dirty() && !has(Flags::SOFT_DIRTY))
+            .then_some(Why::Followed),
+        Purpose::Collapse(terms) if has(Flags::LOCKED) && !terms.locked => Some(Why::Locked),
+        Purpose::Collapse(terms) => (vma.lazily_freed.share_of(vma.resident)
+            > terms.most_lazily_freed)
+            .then_some(Why::LazilyFreed),
+    })
+}
 
 /// Memory that is left alone, in address order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +137,7 @@ fn is_library(vma: &Vma) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Terms;
     use proptest::prelude::*;
     use std::path::Path;
     use superpage_kernel::maps;
@@ -114,6 +181,28 @@ mod tests {
         let with_hole = MAPS.replace("7e0040200000-", "7e0040201000-");
         assert_eq!(areas(&parse(&format!("{with_hole}{LIBRARY}"))), []);
         assert_eq!(areas(&parse(LIBRARY)), []);
+    }
+
+    #[test]
+    fn what_may_be_merged_is_left_alone_while_pages_are() {
+        let vma = |flags| Flagged {
+            start: VirtAddr(0),
+            end: VirtAddr(1 << 21),
+            flags: flags | Flags::SOFT_DIRTY,
+            resident: Bytes::from_mib(2),
+            lazily_freed: Bytes::ZERO,
+        };
+        let merging = Habits { merges: true, ..Habits::default() };
+        for purpose in [Purpose::Read, Purpose::Split, Purpose::Collapse(Terms::ASKED_FOR)] {
+            let of = |flags, habits| why(&vma(flags), habits, purpose);
+            assert_eq!(of(Flags::MERGEABLE, Habits::default()), None);
+            assert_eq!(of(Flags::MERGEABLE, merging), Some(Why::Merged));
+            assert_eq!(of(Flags::empty(), merging), None, "other memory of the process");
+            assert_eq!(of(Flags::USERFAULTFD, Habits::default()), Some(Why::Userfaultfd));
+        }
+        let locked = Terms { locked: false, ..Terms::ASKED_FOR };
+        let of = |terms| why(&vma(Flags::LOCKED), merging, Purpose::Collapse(terms));
+        assert_eq!((of(locked), of(Terms::ASKED_FOR)), (Some(Why::Locked), None));
     }
 
     #[test]

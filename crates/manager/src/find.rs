@@ -4,9 +4,10 @@ use crate::nodes::{self, Allowed};
 use crate::process::{ManagedProcess, is_about_one_process};
 use crate::select::{Identity, Membership};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use superpage_kernel::cgroup::Hierarchy;
+use superpage_kernel::cgroup::{self, Hierarchy};
 use superpage_kernel::process::{Process, own_pid};
 use superpage_kernel::rights::Hindrance;
 use superpage_kernel::status;
@@ -85,6 +86,8 @@ pub struct Describer {
     root: PathBuf,
     mounted: Mutex<Mounted>,
     nodes: nodes::Machine,
+    /// It was said that the cgroup of a process cannot be told.
+    has_said_hidden: AtomicBool,
 }
 
 /// The memory cgroups that are mounted, as of a time.
@@ -105,7 +108,8 @@ impl Describer {
     fn under(root: &Path) -> Self {
         let mounted = Mounted { hierarchy: find(root), since: Instant::now() };
         let nodes = nodes::Machine::under(root);
-        Self { root: root.to_owned(), mounted: Mutex::new(mounted), nodes }
+        let (root, has_said_hidden) = (root.to_owned(), AtomicBool::new(false));
+        Self { root, mounted: Mutex::new(mounted), nodes, has_said_hidden }
     }
 
     /// Process `pid`; `None` if it is a thread of the kernel, or we ourselves.
@@ -137,7 +141,11 @@ impl Describer {
         let status = status::of(process)?;
         let allowed = |cpuset| self.nodes.several().map(|all| Allowed::new(&cpuset, all));
         let cgroup = match self.hierarchy().map(|hierarchy| group_of(process, &hierarchy)) {
-            Some(Ok(group)) => Membership::Known(group),
+            Some(Ok(Some(group))) => Membership::Known(group.into()),
+            Some(Ok(None)) => {
+                self.say_hidden(process.pid(), command);
+                Membership::Unknown
+            }
             Some(Err(error)) if is_about_one_process(&error) => return Err(error),
             Some(Err(error)) => {
                 debug!(pid = process.pid().0, "its cgroup cannot be told: {error}");
@@ -153,6 +161,19 @@ impl Describer {
             cgroup,
             nodes: status.allowed_nodes.and_then(allowed),
         })
+    }
+
+    /// Says, the first time, that the cgroup of a process cannot be told from here.
+    fn say_hidden(&self, pid: Pid, command: &[u8]) {
+        if !self.has_said_hidden.swap(true, Ordering::Relaxed) {
+            warn!(
+                pid = pid.0,
+                command = %String::from_utf8_lossy(command),
+                "the cgroup of this process, and maybe of others, cannot be told from here: lists that name cgroups let it \
+                 through by none, and no limit of its cgroup is known. {}",
+                cgroup::SHARE_NAMESPACE
+            );
+        }
     }
 
     /// Whether it can be told which cgroup a process is in.
@@ -225,6 +246,7 @@ fn key(start_ticks: u64, pid: Pid) -> ProcessKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_kernel::cgroup::Version;
 
     #[test]
     fn keys_sort_by_start_time_first() {
@@ -266,6 +288,33 @@ mod tests {
         let found = describer.describe(Pid(sleeper.0.id())).expect("it runs").expect("a program");
         assert_eq!(found.identity.cgroup, Membership::Unknown);
         assert!(!describer.knows_cgroups());
+    }
+
+    /// A container that shares the processes of its host, and not its cgroup namespace.
+    #[test]
+    fn outside_our_cgroup_namespace_the_cgroup_of_a_process_is_unknown() {
+        let root = tempfile::tempdir().expect("a directory");
+        let mounts = root.path().join("proc/self/mountinfo");
+        std::fs::create_dir_all(mounts.parent().expect("it has one")).expect("made");
+        let hierarchy = Hierarchy::find(Path::new("/")).ok().flatten();
+        let version = hierarchy.map_or(Version::V2, |hierarchy| hierarchy.version());
+        let kind = match version {
+            Version::V1 => "cgroup cgroup rw,memory",
+            Version::V2 => "cgroup2 cgroup2 rw",
+        };
+        let group = root.path().join("sys/fs/cgroup");
+        std::fs::create_dir_all(&group).expect("made");
+        std::fs::write(group.join("cgroup.controllers"), "memory\n").expect("written");
+        let sleeper = Sleeper::start();
+        for (base, is_known) in [("/", true), ("/../..", false)] {
+            let line = format!("30 25 0:26 {base} /sys/fs/cgroup rw - {kind}\n");
+            std::fs::write(&mounts, line).expect("written");
+            let describer = Describer::under(root.path());
+            let found =
+                describer.describe(Pid(sleeper.0.id())).expect("it runs").expect("a program");
+            assert_eq!(found.identity.cgroup != Membership::Unknown, is_known, "below {base}");
+            assert!(describer.knows_cgroups());
+        }
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! Looking at a process changes nothing in it. [`crate::promote`] and [`crate::split`] change what is
 //! mapped in one; which processes are managed is [`crate::registry`]'s to say.
 
-use crate::exclude::{self, Excluded};
+use crate::exclude::{self, Excluded, Why};
 use crate::nodes;
 use crate::select::Identity;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -345,7 +345,7 @@ impl ManagedProcess {
         Ok(!self.excluded(&self.all_vmas()?, Purpose::Read)?.is_empty())
     }
 
-    /// Whether equal pages of some of its memory may be merged (KSM), so that no huge page of that is made or split.
+    /// Whether equal pages of it are merged (KSM), so that no huge page is made or split of the memory for which it allows that.
     ///
     /// # Errors
     /// [`Error::Gone`].
@@ -425,10 +425,35 @@ impl ManagedProcess {
             let counted = lazily_freed_so_far();
             let flagged = self.flagged()?;
             self.take_in_lazily_freed(&flagged, counted);
-            let excluded = flagged.iter().filter(|vma| is_excluded(vma, purpose));
-            parts.extend(excluded.map(|vma| (vma.start, vma.end)));
+            let excluded = |vma: &&Flagged| exclude::why(vma, habits, purpose).is_some();
+            parts.extend(flagged.iter().filter(excluded).map(|vma| (vma.start, vma.end)));
         }
         Ok(Excluded::new(parts))
+    }
+
+    /// The resident memory in which huge pages could be made, and that these terms leave alone, by the reason.
+    ///
+    /// The kernel walks all of the process's page tables for it ([`smaps_flags`]).
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::TooLong`].
+    pub fn left_alone(&self, terms: Terms) -> Result<BTreeMap<Why, Bytes>> {
+        let (vmas, flagged, habits) = (self.all_vmas()?, self.flagged()?, self.known()?.habits);
+        let areas = Excluded::new(exclude::areas(&vmas));
+        let tmpfs = self.tmpfs(&vmas);
+        let starts: BTreeSet<VirtAddr> =
+            vmas.iter().filter_map(|vma| Some(promotable(vma, &tmpfs)?.start)).collect();
+        let mut left = BTreeMap::new();
+        for vma in flagged.iter().filter(|vma| starts.contains(&vma.start)) {
+            let why = match areas.overlaps(vma.start, vma.end) {
+                true => Some(Why::Managed),
+                false => exclude::why(vma, habits, Purpose::Collapse(terms)),
+            };
+            if let Some(why) = why.filter(|_| !vma.resident.is_zero()) {
+                *left.entry(why).or_insert(Bytes::ZERO) += vma.resident;
+            }
+        }
+        Ok(left)
     }
 
     /// Whether the program may have memory now that it has freed lazily. Only the VMAs say so for certain, and to read
@@ -553,20 +578,6 @@ impl ManagedProcess {
         }
         Ok(Survey { vmas, found, part, is_late })
     }
-}
-
-/// Whether a VMA is left alone for this purpose.
-fn is_excluded(vma: &Flagged, purpose: Purpose) -> bool {
-    let has = |flags| vma.flags.intersects(flags);
-    has(Flags::MERGEABLE | Flags::USERFAULTFD)
-        || match purpose {
-            Purpose::Read => false,
-            Purpose::Split => smaps_flags::kernel_has_soft_dirty() && !has(Flags::SOFT_DIRTY),
-            Purpose::Collapse(terms) => {
-                has(Flags::LOCKED) && !terms.locked
-                    || vma.lazily_freed.share_of(vma.resident) > terms.most_lazily_freed
-            }
-        }
 }
 
 /// Pages that programs of this machine have freed lazily since it started.

@@ -6,6 +6,7 @@
 
 use crate::nodes::Allowed;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use superpage_kernel::status::Uid;
 use superpage_units::Pid;
 
@@ -36,7 +37,7 @@ impl Filter {
         match &identity.cgroup {
             _ if is_named => Some(true),
             _ if self.cgroups.is_empty() => Some(false),
-            Membership::Known(group) => Some(group.as_deref().is_some_and(is_in)),
+            Membership::Known(group) => Some(is_in(group)),
             Membership::Unknown => None,
         }
     }
@@ -60,27 +61,35 @@ pub struct Identity {
 /// What is known of a process's memory cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Membership {
-    /// Its directory; `None` if it lies outside what is mounted here.
-    Known(Option<PathBuf>),
-    /// It cannot be told.
+    /// Its directory.
+    Known(Arc<Path>),
+    /// It cannot be told: no cgroups are mounted here, or the process's cgroup lies outside what is, or outside our cgroup
+    /// namespace.
     Unknown,
+}
+
+impl Membership {
+    /// Its directory, if that is known.
+    pub(crate) fn path(&self) -> Option<&Arc<Path>> {
+        match self {
+            Self::Known(group) => Some(group),
+            Self::Unknown => None,
+        }
+    }
 }
 
 impl Identity {
     /// The identity of a program that no list names.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
-        let cgroup = Membership::Known(None);
+        let cgroup = Membership::Known(Path::new("/").into());
         Self { pid: Pid(1), command: "program".to_owned(), user: Uid(0), cgroup, nodes: None }
     }
 
     /// The directory of its memory cgroup, if that is known.
     #[must_use]
     pub fn cgroup(&self) -> Option<&Path> {
-        match &self.cgroup {
-            Membership::Known(group) => group.as_deref(),
-            Membership::Unknown => None,
-        }
+        self.cgroup.path().map(AsRef::as_ref)
     }
 
     /// The first of `rules` that is about it; `None` if there is none.
@@ -163,9 +172,8 @@ mod tests {
         let us = Filter { pids: vec![Pid(1)], ..Filter::default() };
         let nobody = Filter::default();
         let other = Filter { commands: vec!["no such command".into()], ..Filter::default() };
-        let is_admitted = |include, exclude| {
-            selection(include, exclude).admits(&identity(Membership::Known(None)))
-        };
+        let is_admitted =
+            |include, exclude| selection(include, exclude).admits(&Identity::for_tests());
         assert!(is_admitted(&nobody, &nobody));
         assert!(is_admitted(&us, &other));
         assert!(!is_admitted(&other, &nobody));

@@ -10,6 +10,7 @@ use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_kernel::status::Uid;
 use superpage_kernel::usage::CpuTime;
 use superpage_manager::budget::CpuBudget;
+use superpage_manager::left_behind::Owner;
 use superpage_manager::process::{Extent, Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{
     Activity, Collapse, Collapsed, Command, Event, Observation, Observed, RequestId,
@@ -212,7 +213,7 @@ impl Machine {
     fn observe(&mut self, id: RequestId) {
         let observed = |program: &Program| Observed {
             key: program.key,
-            user: Uid(0),
+            owner: Owner { user: Uid(0), cgroup: None },
             policy: self.policy,
             activity: Activity { faults: program.faults, resident: Bytes::ZERO },
             domains: Domains::default(),

@@ -10,6 +10,7 @@ use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_kernel::status::Uid;
 use superpage_manager::budget::CpuBudget;
 use superpage_manager::config;
+use superpage_manager::left_behind::Owner;
 use superpage_manager::process::{Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{Activity, Command, Event, Observation, Observed};
 use superpage_manager::promote::gate::Domains;
@@ -137,7 +138,7 @@ fn the_scheduler_asks_it() {
     let key = ProcessKey(1);
     let observed = Observed {
         key,
-        user: Uid(0),
+        owner: Owner { user: Uid(0), cgroup: None },
         policy,
         activity: Activity::default(),
         domains: Domains::default(),

@@ -35,10 +35,7 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
     // All of them are checked before any is touched.
     let processes = pids.into_iter().map(find::hold).collect::<Result<Vec<_>, _>>()?;
     if !arguments.dry_run {
-        let missing = probe::missing_essentials();
-        if !missing.is_empty() {
-            return Err(DaemonError::NotPossible(missing).into());
-        }
+        check_essentials()?;
     }
     let held = arguments.hold.map(|_| hold()).transpose()?;
     let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
@@ -73,6 +70,20 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
         "exited before the work was done: process {pids}; what was freed until then is above"
     )
     .into())
+}
+
+/// Only a plain no is final: what could not be tried, because no huge page was free to try it on, may work, and what is freed is
+/// verified.
+fn check_essentials() -> Outcome {
+    let probe::Missing { no, unclear } = probe::missing_essentials();
+    for finding in unclear {
+        let purpose = finding.ability.purpose();
+        show::note(&format!(
+            "could not tell whether we can {purpose} ({}); going on, and what is freed is verified",
+            finding.why
+        ));
+    }
+    if no.is_empty() { Ok(()) } else { Err(DaemonError::NotPossible(no).into()) }
 }
 
 fn need(arguments: &Debloat, huge_pages: HugePages) -> BasePages {

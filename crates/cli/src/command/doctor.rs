@@ -9,6 +9,7 @@ use crate::show;
 use serde_json::json;
 use std::path::Path;
 use superpage_kernel::Error;
+use superpage_kernel::made::{self, MADE};
 use superpage_kernel::probe::{self, Ability, Answer, Finding};
 use superpage_kernel::settings::{STATE_DIRECTORY, Settings};
 use superpage_kernel::thp::{Thp, Value};
@@ -30,7 +31,11 @@ pub(super) fn run(arguments: &Doctor) -> Outcome {
     match missing {
         None => Ok(()),
         Some(finding) => Err(Failure::NotPossible(format!(
-            "cannot {}: {}. {}",
+            "{} {}: {}. {}",
+            match finding.answer {
+                Answer::CouldNotTell => "could not tell whether we can",
+                Answer::Yes | Answer::No => "cannot",
+            },
             finding.ability.purpose(),
             finding.why,
             finding.advice.unwrap_or_default()
@@ -92,12 +97,16 @@ fn left_alone() -> String {
 fn left_behind() -> String {
     let state = Path::new(STATE_DIRECTORY);
     let devices = zram::left_behind(&state.join(ZRAM));
-    let left = Settings::left_behind(state).and_then(|changes| Ok((changes, devices?)));
+    let made = made::left_behind(&state.join(MADE));
+    let left = Settings::left_behind(state).and_then(|changes| Ok((changes, devices?, made?)));
     match left {
-        Ok((changes, devices)) if !changes.is_empty() || !devices.is_empty() => {
+        Ok((changes, devices, made))
+            if !changes.is_empty() || !devices.is_empty() || !made.is_empty() =>
+        {
             let devices = devices
                 .iter()
-                .map(|device| format!("  {}: compressed memory of a heap\n", device.display()));
+                .map(|device| format!("  {}: compressed memory of a heap\n", device.display()))
+                .chain(made.iter().map(|thing| format!("  {thing}\n")));
             let lines: String =
                 changes.iter().map(|change| format!("  {change}\n")).chain(devices).collect();
             format!(

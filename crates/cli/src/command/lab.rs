@@ -37,6 +37,19 @@ pub(super) fn run(command: LabCommand) -> Outcome {
     }
 }
 
+/// As [`super::counts_pages`]: experiments on the simulated machine do not.
+pub(super) fn counts_pages(command: &LabCommand) -> bool {
+    match command {
+        LabCommand::Run(arguments) => chosen(arguments).iter().any(|one| one.on == On::Live),
+        LabCommand::List(_) | LabCommand::Report(_) => false,
+        LabCommand::Demo { .. }
+        | LabCommand::Hog(_)
+        | LabCommand::Fragment(_)
+        | LabCommand::Calibrate(_)
+        | LabCommand::Worker { .. } => true,
+    }
+}
+
 fn list(arguments: &LabList) -> Outcome {
     if arguments.json {
         let line = |e: &Experiment| {
@@ -57,16 +70,21 @@ fn list(arguments: &LabList) -> Outcome {
     ))
 }
 
-fn run_named(arguments: &LabRun) -> Outcome {
+/// The experiments that are asked for.
+fn chosen(arguments: &LabRun) -> Vec<&'static Experiment> {
     let on = arguments.on.map(On::from);
-    let chosen: Vec<&'static Experiment> = if arguments.name == ALL {
+    if arguments.name == ALL {
         let is_on = |experiment: &&Experiment| on.is_none_or(|on| experiment.on == on);
         experiment::all().filter(|experiment| experiment.is_of_all()).filter(is_on).collect()
     } else {
         experiment::find(&arguments.name, on).into_iter().collect()
-    };
+    }
+}
+
+fn run_named(arguments: &LabRun) -> Outcome {
+    let chosen = chosen(arguments);
     if chosen.is_empty() {
-        return Err(unknown(&arguments.name, on));
+        return Err(unknown(&arguments.name, arguments.on.map(On::from)));
     }
     chosen.iter().try_for_each(|experiment| check_parts(experiment, &arguments.only))?;
     if let Some(directory) = &arguments.out {

@@ -16,11 +16,16 @@ mod scan;
 mod sim;
 mod top;
 
+use crate::args::graph::GraphCommand;
 use crate::args::{Arguments, Command};
 use crate::exit::Outcome;
+use superpage_kernel::page_sizes;
 
 /// Carries out the command.
 pub(crate) fn run(arguments: Arguments) -> Outcome {
+    if counts_pages(&arguments.command) {
+        page_sizes::check()?;
+    }
     match arguments.command {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Scan(arguments) => scan::run(&arguments),
@@ -38,5 +43,28 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Lab(arguments) => lab::run(arguments.command),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::man(&arguments),
+    }
+}
+
+/// Whether a command looks at memory of this machine, or changes it, in pages of the sizes that everything here counts in. The
+/// others read and write files, simulate, or put back what was changed.
+fn counts_pages(command: &Command) -> bool {
+    match command {
+        Command::Doctor(_)
+        | Command::Scan(_)
+        | Command::Debloat(_)
+        | Command::Promote(_)
+        | Command::Record(_)
+        | Command::Run(_) => true,
+        Command::Daemon(arguments) => !arguments.check,
+        Command::Top(arguments) => arguments.trace.is_none(),
+        Command::Graph(arguments) => matches!(arguments.command, GraphCommand::Run(_)),
+        Command::Lab(arguments) => lab::counts_pages(&arguments.command),
+        Command::Heap(_)
+        | Command::Log(_)
+        | Command::Restore(_)
+        | Command::Sim(_)
+        | Command::Completions(_)
+        | Command::Man(_) => false,
     }
 }

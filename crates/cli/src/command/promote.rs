@@ -66,6 +66,8 @@ fn answer(accounts: &[Account]) -> Outcome {
 fn as_json(one: &Account, mode: Mode) -> String {
     let refused: serde_json::Map<String, serde_json::Value> =
         one.refused.iter().map(|(why, count)| (why.kind().to_owned(), json!(count))).collect();
+    let left_alone: serde_json::Map<String, serde_json::Value> =
+        one.left_alone.iter().map(|(why, size)| (why.kind().to_owned(), json!(size.0))).collect();
     let row = json!({
         "pid": one.pid.0,
         "command": one.command,
@@ -76,6 +78,7 @@ fn as_json(one: &Account, mode: Mode) -> String {
         "filled_bytes": one.filled.bytes().0,
         "too_empty": one.too_empty.0,
         "refused": refused,
+        "left_alone_bytes": left_alone,
         "refuses_huge_pages": one.refuses_huge_pages,
         "exited": one.exited,
         "cpu_s": one.cpu.as_secs_f64(),
@@ -115,6 +118,7 @@ fn summary(accounts: &[Account], mode: Mode) -> String {
 fn left_alone(one: &Account) -> String {
     let empty = (!one.too_empty.is_zero()).then(|| format!("{} too empty", one.too_empty));
     let refused = one.refused.iter().map(|(why, count)| format!("{count}: {}", why.reason()));
-    let parts: Vec<String> = empty.into_iter().chain(refused).collect();
+    let whole = one.left_alone.iter().map(|(why, size)| format!("{size}: {}", why.reason()));
+    let parts: Vec<String> = empty.into_iter().chain(refused).chain(whole).collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join("; ") }
 }

@@ -4,6 +4,7 @@ use crate::args::Restore;
 use crate::exit::{Failure, Outcome};
 use crate::show;
 use superpage_kernel::Error;
+use superpage_kernel::made::{self, MADE};
 use superpage_kernel::settings::{self, Lock, Mode, Settings};
 use superpage_kernel::zram::{self, ZRAM};
 
@@ -27,12 +28,17 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
         }
     }
     let removals = zram::remove_left_behind(&arguments.state.join(ZRAM))?;
-    if repairs.is_empty() && removals.is_empty() {
+    let made = made::undo_left_behind(&arguments.state.join(MADE))?;
+    if repairs.is_empty() && removals.is_empty() && made.is_empty() {
         return show::print(NOTHING);
     }
     let lines = repairs.iter().map(|repair| format!("{repair}\n"));
     let lines = lines.chain(removals.iter().map(|removal| format!("{removal}\n")));
+    let lines = lines.chain(made.iter().map(|removal| format!("{removal}\n")));
     show::print(&lines.collect::<String>())?;
+    if let Some(removal) = made.iter().find(|removal| removal.outcome.is_err()) {
+        return Err(Failure::Failed(anyhow::anyhow!("{removal}")));
+    }
     let remains = |removal: &&zram::Removal| matches!(removal.outcome, zram::Outcome::Failed(_));
     if let Some(removal) = removals.iter().find(remains) {
         return Err(Failure::Failed(anyhow::anyhow!("{removal}")));

@@ -135,7 +135,7 @@ fn process_json(row: &Row<'_>, depth: Depth) -> serde_json::Value {
     })
 }
 
-/// Says which processes let equal pages be merged, as QEMU does by default; nothing where none does.
+/// Says in which processes equal pages are merged; nothing where that is so in none.
 pub(super) fn merging(registry: &Registry) -> String {
     let processes = registry.processes();
     let merging: Vec<String> = processes
@@ -147,8 +147,8 @@ pub(super) fn merging(registry: &Registry) -> String {
         return String::new();
     }
     format!(
-        "Neither promoted nor split: memory of which equal pages may be merged (KSM), in process {}. QEMU does not ask for \
-         that with `-machine mem-merge=off`.\n",
+        "Neither promoted nor split while the kernel merges equal pages of it (KSM): memory in process {}. QEMU does not ask \
+         for that with `-machine mem-merge=off`.\n",
         merging.join(", ")
     )
 }

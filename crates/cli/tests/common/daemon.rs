@@ -89,13 +89,20 @@ impl fmt::Display for Config {
 #[derive(Debug)]
 pub(crate) struct Home {
     directory: tempfile::TempDir,
+    /// The words of a command that starts the daemon in its place, if one does.
+    starter: &'static [&'static str],
 }
 
 impl Home {
     pub(crate) fn with(config: &Config) -> Result<Self, Failed> {
-        let home = Self { directory: tempfile::tempdir()? };
+        let home = Self { directory: tempfile::tempdir()?, starter: &[] };
         home.configure(&config.to_string())?;
         Ok(home)
+    }
+
+    /// The same, but the daemon is started by a command with these words.
+    pub(crate) fn started_by(self, starter: &'static [&'static str]) -> Self {
+        Self { starter, ..self }
     }
 
     /// Replaces the configuration; the daemon hears of it by SIGHUP.
@@ -116,7 +123,9 @@ impl Home {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let words = [self.starter, &[PROGRAM]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
         command.args(["daemon", "--log", "json", "--level", "debug"]);
         command.arg("--config").arg(self.config()).arg("--state").arg(self.state());
         command.stdin(Stdio::null()).stdout(Stdio::null());

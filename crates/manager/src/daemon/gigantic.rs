@@ -16,11 +16,11 @@ use crate::ledger::entry;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use superpage_kernel::hugetlb::Pool;
-use superpage_kernel::settings::{Change, Outcome, Repairs, Settings};
+use superpage_kernel::settings::{Change, Mode, Outcome, Repairs, Settings};
 use superpage_kernel::{Error, Result};
 use superpage_policy::watermark::{Hysteresis, Order, Usage, Watermarks};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, PageSize};
@@ -60,6 +60,23 @@ fn wanted(
             let allowed = pages(part(config.most)).saturating_sub(pool.size);
             let room = pages(part(marks.low()).saturating_sub(usage.used));
             pool.size + lacking.min(allowed).min(room)
+        }
+    }
+}
+
+/// Puts back what an earlier holder of the pool left, if that was killed; the record is in the directory `state`. Whoever holds the
+/// pool now puts it back at its end.
+pub(super) fn put_back(state: &Path) -> Repairs {
+    let is_left = Settings::left_behind(state).is_ok_and(|left| !left.is_empty());
+    if !is_left {
+        return Repairs::new();
+    }
+    match Settings::open(state, Mode::Apply) {
+        Ok((_settings, repairs)) => repairs,
+        Err(Error::Busy { .. }) => Repairs::new(),
+        Err(error) => {
+            warn!("the pool of gigantic pages is left as it is: {error}");
+            Repairs::new()
         }
     }
 }
@@ -132,14 +149,6 @@ impl Supply {
             changing.direction == Direction::GiveBack && changing.begun.elapsed() < GIVING
         };
         self.changing.as_ref().is_some_and(is_giving)
-    }
-
-    /// Puts back what an earlier run left, if that was killed.
-    pub(super) fn repair(&mut self) {
-        match Settings::left_behind(&self.state) {
-            Ok(left) if !left.is_empty() => drop(self.open()),
-            _ => {}
-        }
     }
 
     /// The right to change the pool, if it can be had.

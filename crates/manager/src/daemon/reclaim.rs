@@ -29,6 +29,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::cooldown::CoolDown;
 use crate::daemon::nanos;
+use crate::left_behind::{LeftBehind, Owner};
 use crate::promote::bucket::TokenBucket;
 use crate::registry::Registry;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -36,19 +37,17 @@ use looks::Looks;
 use progress::{Progress, Subject};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use superpage_policy::debloat::Debloat;
 use superpage_units::{BasePages, Nanos, ProcessKey, Share, Time};
-use work::{Kept, Task, Work};
+use work::{Avoided, Kept, Task, Work};
 
 /// How long a step of a pass may take. Chosen, not measured: some thousand times what one takes.
 const LIMIT: Duration = Duration::from_secs(10);
-/// With so many threads left behind no pass begins before one comes back. Chosen, not measured.
-const MOST_STUCK: usize = 8;
 /// Passes for cgroups near their limit may take so much of one core, without the budget that others keep to, and save it up for
 /// so long: what waits is killed. Chosen, not measured.
 const EMERGENCY: (Share, Nanos) = (Share::percent(25), Nanos(60_000_000_000)); // tidy: allow(60 s)
@@ -75,8 +74,8 @@ struct Running {
 #[derive(Debug)]
 struct Stuck {
     thread: JoinHandle<()>,
-    /// The process that it waits for, if it is one.
-    key: Option<ProcessKey>,
+    /// The process that it waits for, if it is one, and whose that is.
+    waits_for: Option<(ProcessKey, Owner)>,
     since: Instant,
 }
 
@@ -178,10 +177,11 @@ impl Reclaimer {
     /// Whether a pass can begin.
     pub(super) fn is_ready(&mut self) -> bool {
         self.stuck.retain(|stuck| {
-            !stuck.thread.is_finished() || stuck.key.is_some() && stuck.since.elapsed() < AVOIDED
+            let is_avoided = || stuck.waits_for.is_some() && stuck.since.elapsed() < AVOIDED;
+            !stuck.thread.is_finished() || is_avoided()
         });
-        let waiting = self.stuck.iter().filter(|stuck| !stuck.thread.is_finished()).count();
-        let gives_up = waiting >= MOST_STUCK;
+        let left_behind = self.left_behind();
+        let (gives_up, waiting) = (left_behind.is_full(), left_behind.count());
         if gives_up && !self.has_given_up {
             let words = format!(
                 "{waiting} threads wait for processes and do not come back: no bloat is reclaimed until \
@@ -191,6 +191,12 @@ impl Reclaimer {
         }
         self.has_given_up = gives_up;
         self.running.is_none() && !gives_up
+    }
+
+    /// The threads that are left behind and have not come back.
+    fn left_behind(&self) -> LeftBehind {
+        let waiting = self.stuck.iter().filter(|stuck| !stuck.thread.is_finished());
+        LeftBehind::of(waiting.map(|stuck| stuck.waits_for.as_ref().map(|(_, owner)| owner)))
     }
 
     /// Another configuration holds: by its policy, and with cooldowns no longer than one that begins now.
@@ -263,7 +269,14 @@ impl Reclaimer {
             registry: Arc::clone(&self.registry),
             reporter: self.reporter.clone(),
             kept,
-            avoided: self.stuck.iter().filter_map(|stuck| stuck.key).collect::<BTreeSet<_>>(),
+            avoided: Avoided {
+                processes: self
+                    .stuck
+                    .iter()
+                    .filter_map(|stuck| Some(stuck.waits_for.as_ref()?.0))
+                    .collect(),
+                left_behind: self.left_behind(),
+            },
             number: self.passes,
         };
         let (task, progress) = (Arc::new(task), Arc::new(Progress::until(by)));
@@ -351,8 +364,8 @@ impl Reclaimer {
         let words = "a step of a pass takes longer than it may; the next pass goes on without";
         let process = late.as_ref().map(|subject| (subject.pid, &*subject.command));
         self.reporter.missed("timed-out", process, words);
-        let key = late.map(|subject| subject.key);
-        self.stuck.push(Stuck { thread, key, since: Instant::now() });
+        let waits_for = late.map(|subject| (subject.key, subject.owner));
+        self.stuck.push(Stuck { thread, waits_for, since: Instant::now() });
         self.keep((config.policy.build)(config.emd), Arc::clone(&self.cooling));
         Some(task.given_up())
     }
@@ -370,11 +383,16 @@ pub(super) struct With<'a> {
 mod tests {
     use super::*;
     use crate::ledger::Ledger;
+    use crate::left_behind::MOST;
+    use crate::process::ManagedProcess;
     use crate::registry::WORTH_MANAGING;
-    use crate::select::{Filter, Selection};
+    use crate::select::{Filter, Identity, Membership, Selection};
     use crossbeam_channel::{Sender, unbounded};
     use rustix::event::{PollFd, PollFlags, poll};
+    use std::path::Path;
     use std::process::Command;
+    use superpage_kernel::process::Process;
+    use superpage_kernel::status::Uid;
     use superpage_policy::bloat::BloatDensity;
     use superpage_policy::debloat::{BloatMaps, Decision};
     use superpage_units::Pid;
@@ -391,8 +409,8 @@ mod tests {
         (made.expect("a descriptor"), config)
     }
 
-    /// A pass that waits until the sender is dropped, as if for a process.
-    fn waits(reclaimer: &mut Reclaimer) -> Sender<()> {
+    /// A pass that waits until the sender is dropped, as if for a process of this owner.
+    fn waits(reclaimer: &mut Reclaimer, owner: Option<Owner>) -> Sender<()> {
         let (free, stuck) = unbounded();
         let (send, result) = bounded(1);
         let thread = std::thread::spawn(move || {
@@ -400,7 +418,19 @@ mod tests {
             drop(send);
         });
         let progress = Arc::new(Progress::default());
-        progress.begins_with_all();
+        match owner {
+            Some(owner) => {
+                let me = Process::current().expect("we run");
+                let identity = Identity {
+                    user: owner.user,
+                    cgroup: owner.cgroup.map_or(Membership::Unknown, Membership::Known),
+                    ..Identity::for_tests()
+                };
+                let me = ManagedProcess::new(ProcessKey(1), me, identity).expect("readable");
+                progress.begins(&me);
+            }
+            None => progress.begins_with_all(),
+        }
         reclaimer.kept = None;
         let task = Arc::new(Task::Idle { policies: BTreeMap::new() });
         reclaimer.running = Some(Running { thread, task, in_a_hurry: None, result, progress });
@@ -476,13 +506,13 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut reclaimer, config) = reclaimer(&directory);
         let mut waiting = Vec::new();
-        for number in 1..=MOST_STUCK {
-            waiting.push(waits(&mut reclaimer));
+        for number in 1..=MOST {
+            waiting.push(waits(&mut reclaimer, None));
             assert!(reclaimer.ended(&config).is_none() && reclaimer.is_running(), "not late yet");
             let ended = reclaimer.end(Duration::from_millis(1), &config);
             assert!(is_given_up(ended.as_ref()), "{ended:?}");
             assert!(!reclaimer.is_running());
-            assert_eq!(reclaimer.is_ready(), number < MOST_STUCK, "{number} are left behind");
+            assert_eq!(reclaimer.is_ready(), number < MOST, "{number} are left behind");
         }
         drop(waiting);
         let began = Instant::now();
@@ -493,6 +523,24 @@ mod tests {
     }
 
     #[test]
+    fn who_keeps_passes_waiting_is_left_alone_and_others_are_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut reclaimer, config) = reclaimer(&directory);
+        let [hostile, pod, other] = [(1000, "/"), (0, "/pod"), (0, "/")]
+            .map(|(user, group)| Owner { user: Uid(user), cgroup: Some(Path::new(group).into()) });
+        let mut waiting = Vec::new();
+        for owner in [&hostile, &pod].into_iter().cycle().take(16) {
+            waiting.push(waits(&mut reclaimer, Some(owner.clone())));
+            let ended = reclaimer.end(Duration::from_millis(1), &config);
+            assert!(is_given_up(ended.as_ref()) && reclaimer.is_ready(), "{ended:?}");
+        }
+        let left_behind = reclaimer.left_behind();
+        let is_used_up = [&hostile, &pod, &other].map(|owner| left_behind.is_used_up_by(owner));
+        assert_eq!(is_used_up, [true, true, false]);
+        drop(waiting);
+    }
+
+    #[test]
     fn a_step_that_takes_too_long_is_counted_and_what_was_known_before_is_kept() {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut reclaimer, config) = reclaimer(&directory);
@@ -500,7 +548,7 @@ mod tests {
         Arc::make_mut(&mut reclaimer.cooling).add(ProcessKey(1), range, Time(7));
         let known = Arc::clone(&reclaimer.came_back);
         reclaimer.limit = Duration::ZERO;
-        let waiting = waits(&mut reclaimer);
+        let waiting = waits(&mut reclaimer, None);
         assert!(is_given_up(reclaimer.ended(&config).as_ref()) && !reclaimer.is_running());
         assert_eq!((reclaimer.counts().timed_out, reclaimer.counts().lost), (1, 0));
         let kept = |reclaimer: &Reclaimer| {

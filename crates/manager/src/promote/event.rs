@@ -3,9 +3,9 @@
 use super::gate::{Domain, Domains};
 use super::policy::Promotion;
 use super::range::{Reason, Refusal};
+use crate::left_behind::Owner;
 use crate::process::{Extent, Memory, Survey};
 use std::fmt;
-use superpage_kernel::status::Uid;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::Outcome;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, PmdRange, ProcessKey};
@@ -99,8 +99,8 @@ pub struct Activity {
 pub struct Observed {
     /// Its name towards policies.
     pub key: ProcessKey,
-    /// The user whose process it is.
-    pub user: Uid,
+    /// Whose process it is.
+    pub owner: Owner,
     /// The policy that it is under.
     pub policy: Promotion,
     /// What it has done.

@@ -1,15 +1,15 @@
 //! The admission gate: whether a promotion may begin now, or why not.
 //!
 //! The gate asks first what everybody shares ([`Gate::ready_at`]): the CPU budget, and the pause while there are no huge pages.
-//! Then it asks for one user's processes ([`Gate::ready_for`]): the pause after work that took long in them. Then one PMD range
+//! Then it asks for one owner's processes ([`Gate::ready_for`]): the pause after work that took long in them. Then one PMD range
 //! ([`Gate::admit`]): memory, fragmentation, swap, bloat.
 
 use super::bucket::TokenBucket;
 use super::range::Refusal;
 use crate::budget::CpuBudget;
+use crate::left_behind::Owner;
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::Survey;
-use superpage_kernel::status::Uid;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::watermark::{Usage, Watermarks};
 use superpage_units::{
@@ -24,7 +24,7 @@ pub const BURST: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
 /// half of it speeds them up. tcmalloc's rule for its own collapses (`HugePageFiller`,
 /// `UpdateMaxBackoffDelay`).
 pub const SLOW: Nanos = Nanos(30_000_000);
-/// A request that took longer than this kept others waiting, and makes a pause of its user's processes; all the time of such a
+/// A request that took longer than this kept others waiting, and makes a pause of its owner's processes; all the time of such a
 /// survey counts as what the process may take. Chosen, not measured.
 pub const SLOW_REQUEST: Nanos = Nanos(500_000_000);
 /// The first pause after a slow call. Chosen, not measured.
@@ -201,9 +201,9 @@ pub struct Gate {
     budget: TokenBucket,
     /// The pause while there are no huge pages.
     pub no_huge_page: BackOff,
-    /// The pause after calls that took long, by the user in whose processes they did: who makes his own processes slow slows
+    /// The pause after calls that took long, by the owner in whose processes they did: who makes his own processes slow slows
     /// down nobody else's.
-    slow: BTreeMap<Uid, BackOff>,
+    slow: BTreeMap<Owner, BackOff>,
     /// What holds for every promotion.
     pub limits: Limits,
     /// The machine's memory first, then cgroups' with limits, and nodes'.
@@ -249,21 +249,21 @@ impl Gate {
         self.budget.ready_at().max(self.no_huge_page.until)
     }
 
-    /// The time at which the next work in this user's processes may begin.
+    /// The time at which the next work in this owner's processes may begin.
     #[must_use]
-    pub fn ready_for(&self, user: Uid) -> Time {
-        self.slow.get(&user).map_or(Time::ZERO, |pause| pause.until)
+    pub fn ready_for(&self, owner: &Owner) -> Time {
+        self.slow.get(owner).map_or(Time::ZERO, |pause| pause.until)
     }
 
-    /// A call in a process of this user ended at `now`, after this time for each huge page.
-    pub fn took(&mut self, user: Uid, time: Nanos, now: Time) {
-        self.slow.entry(user).or_default().took(time, now);
+    /// A call in a process of this owner ended at `now`, after this time for each huge page.
+    pub fn took(&mut self, owner: Owner, time: Nanos, now: Time) {
+        self.slow.entry(owner).or_default().took(time, now);
     }
 
-    /// A request about a process of this user ended at `now`, after this time. If that was long, his processes wait as long.
-    pub fn waited_for(&mut self, user: Option<Uid>, time: Nanos, now: Time) {
-        if let Some(user) = user.filter(|_| time > SLOW_REQUEST) {
-            self.slow.entry(user).or_default().waited_for(time, now);
+    /// A request about a process of this owner ended at `now`, after this time. If that was long, his processes wait as long.
+    pub fn waited_for(&mut self, owner: Option<Owner>, time: Nanos, now: Time) {
+        if let Some(owner) = owner.filter(|_| time > SLOW_REQUEST) {
+            self.slow.entry(owner).or_default().waited_for(time, now);
         }
     }
 
@@ -272,7 +272,7 @@ impl Gate {
         self.slow.retain(|_, pause| now.since(pause.until) < LONGEST_SLOW);
     }
 
-    /// The rest, at `now`, of the longest pause: of some user's processes, or of all.
+    /// The rest, at `now`, of the longest pause: of some owner's processes, or of all.
     #[must_use]
     pub fn longest_pause(&self, now: Time) -> Nanos {
         let all = self.slow.values().chain([&self.no_huge_page]);
@@ -320,6 +320,8 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+    use superpage_kernel::status::Uid;
     use superpage_units::Bytes;
 
     const LIMITS: Limits = Limits {
@@ -432,17 +434,20 @@ mod tests {
     #[test]
     fn who_is_slow_slows_down_nobody_else() {
         let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Time::ZERO);
-        let (one, other, now) = (Uid(1), Uid(2), Time(1));
-        gate.took(one, Nanos(SLOW.0 + 1), now);
+        let now = Time(1);
+        // Two containers, both of root.
+        let [one, other] = ["/one", "/other"]
+            .map(|group| Owner { user: Uid(0), cgroup: Some(Path::new(group).into()) });
+        gate.took(one.clone(), Nanos(SLOW.0 + 1), now);
         assert_eq!(
-            (gate.ready_for(one), gate.ready_for(other)),
+            (gate.ready_for(&one), gate.ready_for(&other)),
             (now + SLOW + Nanos(1), Time::ZERO)
         );
         assert_eq!((gate.longest_pause(now), gate.ready_at()), (SLOW + Nanos(1), Time::ZERO));
-        gate.waited_for(Some(other), SLOW_REQUEST, now);
-        assert_eq!(gate.ready_for(other), Time::ZERO, "that was not long");
-        gate.waited_for(Some(other), SLOW_REQUEST * 2, now);
-        assert_eq!(gate.ready_for(other), now + SLOW_REQUEST * 2);
+        gate.waited_for(Some(other.clone()), SLOW_REQUEST, now);
+        assert_eq!(gate.ready_for(&other), Time::ZERO, "that was not long");
+        gate.waited_for(Some(other.clone()), SLOW_REQUEST * 2, now);
+        assert_eq!(gate.ready_for(&other), now + SLOW_REQUEST * 2);
         gate.forget_pauses(now + SLOW_REQUEST * 2 + LONGEST_SLOW);
         assert!(gate.slow.is_empty(), "they are over");
     }

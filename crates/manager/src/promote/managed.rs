@@ -6,9 +6,9 @@ use super::event::{Activity, LONGEST_RUN, Observed};
 use super::gate::Domains;
 use super::range::{Because, Known, State, Wanted};
 use super::runs::Runs;
+use crate::left_behind::Owner;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use superpage_kernel::status::Uid;
 use superpage_units::{BasePages, PmdRange, Time, VirtAddr};
 
 /// A process with so many new faults, or that has grown by as much, is surveyed soon.
@@ -19,8 +19,8 @@ const ACTIVE: BasePages = BasePages(32);
 pub(super) struct Managed {
     /// Which policy instance it is under.
     pub(super) instance: usize,
-    /// The user whose process it is.
-    pub(super) user: Uid,
+    /// Whose process it is.
+    pub(super) owner: Owner,
     /// The gate's domains that the process has its memory in.
     pub(super) domains: Domains,
     /// What it had done at the last observation.
@@ -53,7 +53,7 @@ impl Managed {
     pub(super) fn new(observed: &Observed, instance: usize, now: Time) -> Self {
         Self {
             instance,
-            user: observed.user,
+            owner: observed.owner.clone(),
             domains: observed.domains,
             activity: observed.activity,
             surveyed: None,

@@ -6,6 +6,7 @@ use super::gate::{Domain, Domains};
 use super::policy::Promotion;
 use crate::config::{CgroupMarks, PromotionConfig};
 use crate::free_memory::{self, Nodes};
+use crate::left_behind::Owner;
 use crate::process::ManagedProcess;
 use crate::registry::Registry;
 use std::collections::BTreeMap;
@@ -44,7 +45,8 @@ pub fn observe(registry: &Registry, wanted: &Wanted, now: Time) -> Result<Observ
         }
         let activity = activity(&process)?;
         let domains = domains.of(&process, wanted);
-        Some(Observed { key: process.key, user: process.identity.user, policy, activity, domains })
+        let owner = Owner::of(&process.identity);
+        Some(Observed { key: process.key, owner, policy, activity, domains })
     });
     let processes = observed.collect();
     Ok(Observation {

@@ -4,6 +4,7 @@ use super::collapse;
 use super::event::{Collapse, LONGEST_RUN};
 use super::gate::{Limits, Past, Room};
 use super::range::Refusal;
+use crate::exclude::Why;
 use crate::find::{self, Refusal as Unfit};
 use crate::free_memory;
 use crate::pass::Mode;
@@ -19,7 +20,7 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::watermark::Watermarks;
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Pid, PmdRange, Share,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, Pid, PmdRange, Share,
 };
 
 /// A page that the kernel is using for a moment is tried again so often, so long after.
@@ -56,6 +57,8 @@ pub struct Account {
     pub too_empty: HugePages,
     /// Ranges that were refused, by reason.
     pub refused: BTreeMap<Refusal, u64>,
+    /// Resident memory that was not looked into, by the reason.
+    pub left_alone: BTreeMap<Why, Bytes>,
     /// The process exited meanwhile.
     pub exited: bool,
     /// It forbade itself huge pages.
@@ -84,7 +87,9 @@ pub fn hold(pid: Pid) -> std::result::Result<Candidate, Unfit> {
         let refuses_huge_pages = process.refuses_huge_pages()?;
         let survey = process.survey(Terms::ASKED_FOR, Extent::ALL)?;
         let command = process.command().to_owned();
-        let account = Account { pid, command, refuses_huge_pages, ..Account::default() };
+        let left_alone = process.left_alone(Terms::ASKED_FOR)?;
+        let account =
+            Account { pid, command, refuses_huge_pages, left_alone, ..Account::default() };
         Ok(Candidate { process, survey, account })
     };
     candidate(process).map_err(|error| Unfit::about(pid, error))

@@ -6,6 +6,7 @@
 //! panics reports that instead of a result.
 
 use super::event::{Event, RequestId};
+use crate::left_behind;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,8 +18,9 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long leaving waits for requests under way.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More workers than this that do not come back are a reason to give up.
-const MOST_STUCK: usize = 8;
+/// More workers than this that do not come back are a reason to give up: twice as many as the scheduler lets become late before it
+/// begins nothing more.
+const MOST_STUCK: usize = 2 * left_behind::MOST;
 
 /// What a worker is given.
 struct Request {

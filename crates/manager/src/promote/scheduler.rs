@@ -21,11 +21,11 @@ use super::policy::Promotion;
 use super::range::{Because, Reason, Refusal, State, Wanted};
 use super::runs::Runs;
 use super::{Counts, Promoted, Rules};
+use crate::left_behind::{LeftBehind, Owner};
 use crate::process::{Extent, Survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
-use superpage_kernel::status::Uid;
 use superpage_policy::promotion::{Action, Outcome};
 use superpage_units::{BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time};
 
@@ -42,9 +42,6 @@ const SURVEY_SHARE: u64 = 100;
 const SURVEY_IDLE: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
 /// A policy is asked so often in a step, at the most, while all that it wants cools down.
 const ASKED: usize = 64;
-/// With so many requests about processes of one user that exceed their time limit, nothing is done in that user's processes:
-/// the next would wait too. Those of others go on.
-const MOST_LATE: usize = 2;
 /// A survey walks page tables for so long, and the next goes on there: a process with page tables for more than some 60 GiB,
 /// or one that keeps its lock, delays other processes no longer. Chosen, not measured.
 const LONGEST_WALK: Duration = Duration::from_millis(100);
@@ -71,7 +68,7 @@ const fn share(most: usize, of_others: usize, processes: usize) -> usize {
 struct InFlight {
     kind: Kind,
     /// Whose process it is about.
-    user: Option<Uid>,
+    owner: Option<Owner>,
     began: Time,
     /// It has taken longer than it may: its worker counts as lost until it reports.
     is_late: bool,
@@ -197,19 +194,23 @@ impl Scheduler {
         self.last_request += 1;
         let id = RequestId(self.last_request);
         let process = kind.process().and_then(|process| self.processes.get(&process));
-        let user = process.map(|managed| managed.user);
-        self.in_flight.insert(id, InFlight { kind, user, began: now, is_late: false });
+        let owner = process.map(|managed| managed.owner.clone());
+        self.in_flight.insert(id, InFlight { kind, owner, began: now, is_late: false });
         id
     }
 
-    /// The time from which on something may be done in the processes of each user: never, where requests about that user's do not
-    /// come back.
-    fn ready_for(&self) -> impl Fn(Uid) -> Time {
+    /// The requests that have taken longer than they may, by owner.
+    fn late(&self) -> LeftBehind {
         let late = self.in_flight.values().filter(|one| one.is_late);
-        let mut counts: BTreeMap<Uid, usize> = BTreeMap::new();
-        late.filter_map(|one| one.user).for_each(|user| *counts.entry(user).or_default() += 1);
-        let is_late = move |user| counts.get(&user).is_some_and(|late| *late >= MOST_LATE);
-        move |user| if is_late(user) { Time::NEVER } else { self.gate.ready_for(user) }
+        LeftBehind::of(late.map(|one| one.owner.as_ref()))
+    }
+
+    /// The time from which on something may be done in the processes of each owner: never, where requests about that owner's do not
+    /// come back.
+    fn ready_for(&self) -> impl Fn(&Owner) -> Time {
+        let late = self.late();
+        let is_late = move |owner: &Owner| late.is_full() || late.is_used_up_by(owner);
+        move |owner| if is_late(owner) { Time::NEVER } else { self.gate.ready_for(owner) }
     }
 
     // What happened.
@@ -259,6 +260,7 @@ impl Scheduler {
         }
         if let Some(managed) = self.processes.get_mut(&process.key) {
             (managed.activity, managed.domains) = (process.activity, process.domains);
+            managed.owner.clone_from(&process.owner);
             if managed.is_active() {
                 managed.next_survey = managed.next_survey.min(now);
             }
@@ -276,13 +278,13 @@ impl Scheduler {
 
     fn surveyed(&mut self, id: RequestId, survey: Option<Survey>, cost: Nanos, now: Time) {
         self.gate.spend(cost, now);
-        let Some(InFlight { kind: Kind::Survey(key, activity), began, user, .. }) =
+        let Some(InFlight { kind: Kind::Survey(key, activity), began, owner, .. }) =
             self.in_flight.remove(&id)
         else {
             return;
         };
         let took = now.since(began);
-        self.gate.waited_for(user, took, now);
+        self.gate.waited_for(owner, took, now);
         let Some(managed) = self.processes.get_mut(&key).filter(|one| one.request == Some(id))
         else {
             return;
@@ -337,11 +339,12 @@ impl Scheduler {
 
     fn collapsed(&mut self, id: RequestId, done: Collapsed, cost: Nanos, now: Time) {
         self.gate.spend(cost, now);
-        let Some(InFlight { kind, user, began, .. }) = self.in_flight.remove(&id) else { return };
+        let Some(InFlight { kind, owner, began, .. }) = self.in_flight.remove(&id) else { return };
         let Kind::Collapse { collapse, wanted, policy, .. } = kind else { return };
-        self.gate.waited_for(user, now.since(began), now);
+        self.gate.waited_for(owner.clone(), now.since(began), now);
         if !done.slowest.is_zero() {
-            user.into_iter().for_each(|user| self.gate.took(user, done.slowest, now));
+            let owner = owner.clone();
+            owner.into_iter().for_each(|owner| self.gate.took(owner, done.slowest, now));
             self.report(Report::CollapseTook(done.slowest));
         }
         let promoted = done.became.iter().filter(|(_, became)| became.is_ok()).count();
@@ -356,8 +359,8 @@ impl Scheduler {
         }
         if is_none || done.slowest > SLOW {
             let cause = if is_none { Slow::NoHugePage } else { Slow::Kernel };
-            let of_user = || user.map_or(now, |user| self.gate.ready_for(user)).since(now);
-            let pause = if is_none { self.gate.no_huge_page.left(now) } else { of_user() };
+            let ready = owner.as_ref().map_or(now, |owner| self.gate.ready_for(owner));
+            let pause = if is_none { self.gate.no_huge_page.left(now) } else { ready.since(now) };
             self.report(Report::BackedOff { took: done.slowest, pause, cause });
         }
         self.settle(id, &collapse, &wanted, &done, now);
@@ -524,7 +527,7 @@ impl Scheduler {
     fn observe_at(&self) -> Option<Time> {
         // The process that a late one waits for is passed over by the next.
         let is_under_way = self.under_way(|kind| matches!(kind, Kind::Observe)) > 0;
-        (!is_under_way).then_some(self.observe_next)
+        (!is_under_way && !self.late().is_full()).then_some(self.observe_next)
     }
 
     /// The process to be surveyed next, and when.
@@ -535,7 +538,7 @@ impl Scheduler {
         }
         let ready_for = self.ready_for();
         let at = |(key, managed): (&ProcessKey, &Managed)| {
-            Some((managed.survey_at()?.max(ready_for(managed.user)), *key))
+            Some((managed.survey_at()?.max(ready_for(&managed.owner)), *key))
         };
         let (at, key) = self.processes.iter().filter_map(at).min()?;
         Some((at.max(self.gate.budget_at()), key))
@@ -594,10 +597,10 @@ impl Scheduler {
         }
     }
 
-    /// Whether the processes of this process's user make a pause.
+    /// Whether the processes of this process's owner make a pause.
     fn is_paused(&self, key: ProcessKey, now: Time) -> bool {
-        let user = self.processes.get(&key).map(|managed| managed.user);
-        user.is_some_and(|user| self.ready_for()(user) > now)
+        let owner = self.processes.get(&key).map(|managed| &managed.owner);
+        owner.is_some_and(|owner| self.ready_for()(owner) > now)
     }
 
     fn want(
@@ -622,7 +625,7 @@ impl Scheduler {
     fn next_collapse(&self, now: Time) -> Option<ProcessKey> {
         let ready_for = self.ready_for();
         let may = |(_, managed): &(&ProcessKey, &Managed)| {
-            managed.collapse_at().is_some_and(|at| at.max(ready_for(managed.user)) <= now)
+            managed.collapse_at().is_some_and(|at| at.max(ready_for(&managed.owner)) <= now)
         };
         let behind = (Bound::Excluded(self.last_collapsed), Bound::Unbounded);
         let next = self.processes.range(behind).find(may);
@@ -728,7 +731,7 @@ impl Scheduler {
         let may_be_filled = self.processes.values().any(Managed::has_room);
         let fill = may_be_filled.then_some(Time::ZERO);
         let ready_for = self.ready_for();
-        let at = |one: &Managed| Some(one.collapse_at()?.max(ready_for(one.user)));
+        let at = |one: &Managed| Some(one.collapse_at()?.max(ready_for(&one.owner)));
         let collapse = self.processes.values().filter_map(at).min();
         let policies = self.instances.iter().filter_map(PolicyInstance::due).min();
         let is_free = self.has_slot();

@@ -180,7 +180,7 @@ impl Testbed for Live {
             let program = Program::start(*size)?;
             let (pid, command, user) = (program.pid(), "program".to_owned(), Uid(0));
             let identity =
-                Identity { pid, command, user, cgroup: Membership::Known(None), nodes: None };
+                Identity { pid, command, user, cgroup: Membership::Unknown, nodes: None };
             let process = ManagedProcess::new(Self::key(index), Process::open(pid)?, identity)?;
             let process = Arc::new(process);
             let end = program.start.offset(size.bytes());

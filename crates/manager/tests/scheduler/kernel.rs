@@ -1,8 +1,10 @@
 //! The kernel and the programs, simulated: what a scheduler's commands come to, and when.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_kernel::status::Uid;
+use superpage_manager::left_behind::Owner;
 use superpage_manager::process::{Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{
     Activity, Collapse, Collapsed, Command, Event, Observation, Observed, Report, RequestId,
@@ -41,19 +43,24 @@ pub(crate) enum Temper {
 }
 
 /// A program: a key that stays the same when it runs another one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Program {
     /// As the scheduler knows it.
     key: ProcessKey,
     /// As the machine knows it.
     memory: ProcessKey,
     faults: u64,
-    /// The number of its user; one of its own, or shared by all slow ones.
-    user: Uid,
+    /// Its owner; one of its own, or shared by all slow ones.
+    owner: Owner,
     /// It answers no request.
     is_stuck: bool,
     /// Each request about it takes so much longer.
     slow: Nanos,
+}
+
+/// Root, in a cgroup of this name.
+fn owner(cgroup: &str) -> Owner {
+    Owner { user: Uid(0), cgroup: Some(Path::new(cgroup).into()) }
 }
 
 pub(crate) struct Kernel {
@@ -100,9 +107,9 @@ impl Kernel {
         self.last_key += 1;
         let memory = self.map();
         let key = ProcessKey(self.last_key);
-        let user = Uid(u32::try_from(key.0).unwrap_or(0));
+        let owner = owner(&key.0.to_string());
         let (is_stuck, slow) = (false, Nanos::ZERO);
-        self.programs.push(Program { key, memory, faults: 0, user, is_stuck, slow });
+        self.programs.push(Program { key, memory, faults: 0, owner, is_stuck, slow });
     }
 
     fn map(&mut self) -> ProcessKey {
@@ -118,10 +125,10 @@ impl Kernel {
         self.programs[program].is_stuck = true;
     }
 
-    /// Each request about a program takes so much longer from now on. All slow ones are one user's.
+    /// Each request about a program takes so much longer from now on. All slow ones are in one cgroup.
     pub(crate) fn slow_down(&mut self, program: usize, slow: Nanos) {
         let program = &mut self.programs[program];
-        (program.user, program.slow) = (Uid(1), slow);
+        (program.owner, program.slow) = (owner("slow"), slow);
     }
 
     /// How many programs there are.
@@ -231,7 +238,7 @@ impl Kernel {
             let activity = Activity { faults: program.faults, resident };
             Observed {
                 key: program.key,
-                user: program.user,
+                owner: program.owner.clone(),
                 policy: self.policy,
                 activity,
                 domains: Domains::default(),
@@ -383,7 +390,7 @@ impl Kernel {
 
     /// A child, which takes the place of the oldest program so that there are never more.
     fn fork(&mut self, index: usize) {
-        let parent = self.programs[index];
+        let parent = self.programs[index].clone();
         let Some((memory, _)) = self.machine.fork(parent.memory) else { return };
         self.last_key += 1;
         self.programs.push(Program { key: ProcessKey(self.last_key), memory, ..parent });

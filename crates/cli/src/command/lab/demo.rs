@@ -166,7 +166,8 @@ Next, on your own processes (nothing is changed by these):
 
 /// What the experiment needs beyond the essentials: to hold khugepaged off.
 fn missing() -> Vec<Finding> {
-    let mut missing = probe::missing_essentials();
+    let probe::Missing { no: mut missing, unclear } = probe::missing_essentials();
+    missing.extend(unclear);
     let others = [probe::Ability::MakeHugePages, probe::Ability::HoldKhugepaged];
     missing.extend(others.map(probe::probe).into_iter().filter(|f| f.answer != Answer::Yes));
     missing

@@ -9,7 +9,7 @@
 //! the workload alone; it cannot be told how much to free.
 
 use super::super::emd_paper;
-use super::support_bench::{Bench, Subject, debloat, fitting_size, median, rounded};
+use super::support_bench::{Bench, Subject, debloat, fitting_size, median, rounded, scratch};
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
@@ -111,7 +111,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::default();
     let mut slowdowns = Vec::new();
     for kind in [WorkloadKind::RandomAccessL, WorkloadKind::RandomAccessR] {
-        let cgroup = Cgroup::create();
+        let cgroup = Cgroup::create(setting);
         progress(&format!("{kind}: touching {size} of memory"))?;
         let subject = cgroup.start(setting, kind, size)?;
         let case = Case { kind, target, subject, cgroup };
@@ -135,11 +135,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 struct Cgroup(std::result::Result<Scratch, String>);
 
 impl Cgroup {
-    fn create() -> Self {
+    fn create(setting: &Setting) -> Self {
         let name = format!("superpage-lab-{}", std::process::id());
         let scratch = match Hierarchy::find(Path::new("/")) {
             Ok(Some(hierarchy)) => {
-                Scratch::create(&hierarchy, &name).map_err(|error| error.to_string())
+                scratch(setting, &hierarchy, &name).map_err(|error| error.to_string())
             }
             Ok(None) => Err("no memory controller is mounted".to_owned()),
             Err(error) => Err(error.to_string()),

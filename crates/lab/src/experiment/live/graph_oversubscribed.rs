@@ -7,13 +7,14 @@
 use super::support_bench::{Bench, median, rounded};
 use super::support_graph::{Graphs, Kind, Outcome, Policy, Trials, run_and_read};
 use super::support_heap::bypass_zswap;
-use super::support_heap_trial::{ALLOWANCE, group, heap_options, while_counted, without_heap};
+use super::support_heap_trial::{
+    ALLOWANCE, group, heap_options, swap_file, while_counted, without_heap,
+};
 use super::support_regime::{Khugepaged, set_enabled};
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
 use std::path::Path;
 use std::process::Command;
-use superpage_kernel::swap::SwapFile;
 use superpage_units::{Bytes, Share};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -91,8 +92,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     let graphs = Graphs::new(setting)?;
     let mut bench = Bench::open(setting)?;
-    // No other experiment runs while the bench is open, so nobody uses these.
-    SwapFile::remove_left_behind()?;
     bypass_zswap(bench.settings())?;
     let mut report = Report::default();
     let mut ways = WAYS.to_vec();
@@ -197,8 +196,8 @@ impl Trial<'_> {
         match rest {
             Rest::Nowhere => run_and_read(&mut command(&words)),
             Rest::Swap => {
-                let _swap = SwapFile::create(&self.setting.directory, self.arrays)?;
-                let group = group()?;
+                let _swap = swap_file(self.setting, self.arrays)?;
+                let group = group(self.setting)?;
                 group.limit(self.memory + ALLOWANCE)?;
                 let words = [group.words(), words].concat();
                 while_counted(group.group(), || run_and_read(&mut command(&words)))

@@ -10,7 +10,7 @@
 //!
 //! The best of the others is chosen for each round by the other rounds, so that who was lucky in one is not compared in it.
 
-use super::support_bench::{Bench, check_memory, median, memory_cgroups, rounded, warm};
+use super::support_bench::{Bench, check_memory, median, memory_cgroups, rounded, scratch, warm};
 use super::support_daemon::Daemon;
 use super::support_redis::Pacing;
 use super::support_regime::{Peer, in_turn, note_on_generous};
@@ -211,7 +211,7 @@ struct Trials<'a> {
 
 impl Trials<'_> {
     fn group(&self, number: usize, limit: Option<Bytes>) -> Result<Scratch> {
-        let group = Scratch::create(&self.hierarchy, &format!("superpage-pareto-{number}"))?;
+        let group = scratch(self.setting, &self.hierarchy, &format!("superpage-pareto-{number}"))?;
         limit.map_or(Ok(()), |limit| group.limit(limit))?;
         Ok(group)
     }

@@ -5,7 +5,7 @@
 //! so that the daemon makes several passes. What is split of the first is filled again: it is freed for a moment, for a page
 //! fault for each base page. The same with a de-bloater that learns which share of what it freed came back.
 
-use super::support_bench::{Bench, check_memory, median, memory_cgroups, rounded};
+use super::support_bench::{Bench, check_memory, median, memory_cgroups, rounded, scratch};
 use super::support_daemon::Daemon;
 use super::support_regime::{Kernel, in_turn};
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
@@ -208,7 +208,7 @@ impl Program {
 
 impl Trial {
     fn run(&self, setting: &Setting, hierarchy: &Hierarchy) -> Result<Sample> {
-        let group = Scratch::create(hierarchy, "superpage-refault")?;
+        let group = scratch(setting, hierarchy, "superpage-refault")?;
         group.limit(limit(self.size))?;
         let mut filling = Program::start(setting, &group, self.size, self.fill)?;
         let mut holding = Program::start(setting, &group, self.size, Fill::Nothing)?;

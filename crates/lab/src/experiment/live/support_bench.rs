@@ -11,7 +11,8 @@ use crate::workload::{LEAST_SIZE, PageSize, Timing, WorkloadKind, WorkloadSpec};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use superpage_kernel::cgroup::Hierarchy;
+use superpage_kernel::cgroup::{Hierarchy, Scratch};
+use superpage_kernel::made::{self, MADE};
 use superpage_kernel::meminfo;
 use superpage_kernel::pagemap::{Found, Mapping};
 use superpage_kernel::settings::{self, Settings};
@@ -83,6 +84,9 @@ impl Bench {
         /// Longer than any experiment.
         const ASLEEP: Nanos = Nanos(24 * 3600 * 1_000_000_000);
         let (mut settings, _) = Settings::open(&setting.state, settings::Mode::Apply)?;
+        // What a run that was killed left would be measured with.
+        let removals = made::undo_left_behind(&setting.state.join(MADE))?;
+        removals.into_iter().try_for_each(|removal| removal.outcome)?;
         Thp::under(Path::new("/sys")).set(&mut settings, thp::SCAN_SLEEP, ASLEEP)?;
         keep_memory(&mut settings);
         Ok(Self { settings })
@@ -92,6 +96,11 @@ impl Bench {
     pub(super) fn settings(&mut self) -> &mut Settings {
         &mut self.settings
     }
+}
+
+/// A memory cgroup of this name, recorded, so that it does not outlive us.
+pub(super) fn scratch(setting: &Setting, hierarchy: &Hierarchy, name: &str) -> Result<Scratch> {
+    Ok(Scratch::create_recorded(hierarchy, name, &setting.state.join(MADE))?)
 }
 
 /// Keeps a virtual machine from giving free memory back to its host while experiments run: the host

@@ -13,7 +13,6 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 use superpage_kernel::settings::Settings;
-use superpage_kernel::swap::SwapFile;
 use superpage_kernel::text;
 use superpage_units::{Bytes, Share};
 
@@ -70,8 +69,6 @@ fn run(
 ) -> Result<Report> {
     let size = fitting_size(setting, plan.size, 1)?;
     let mut bench = Bench::open(setting)?;
-    // No other experiment runs while the bench is open, so nobody uses these.
-    SwapFile::remove_left_behind()?;
     bypass_zswap(bench.settings())?;
     let mut report = Report::default();
     let mut policies = plan.policies.to_vec();

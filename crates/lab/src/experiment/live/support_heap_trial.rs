@@ -3,7 +3,7 @@
 //!
 //! On swap a program is in a memory cgroup with a limit, and a swap file of ours is in use; both go with the trial.
 
-use super::support_bench::{Bench, memory_cgroups};
+use super::support_bench::{Bench, memory_cgroups, scratch};
 use super::support_regime::{Khugepaged, set_enabled};
 use super::support_run::{program_of, read_report};
 use super::{Error, Result, Setting};
@@ -18,6 +18,7 @@ use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use superpage_kernel::cgroup::{Group, Scratch};
+use superpage_kernel::made::MADE;
 use superpage_kernel::process::Process;
 use superpage_kernel::status::{self, Ticks};
 use superpage_kernel::swap::SwapFile;
@@ -360,8 +361,8 @@ impl Trial<'_> {
 
     /// The program ends before its cgroup and the swap file go, also where something fails.
     fn on_swap(&self) -> Result<Sample> {
-        let _swap = SwapFile::create(&self.setting.directory, Bytes(self.whole.0 * SWAP))?;
-        let group = group()?;
+        let _swap = swap_file(self.setting, Bytes(self.whole.0 * SWAP))?;
+        let group = group(self.setting)?;
         group.limit(self.memory + ALLOWANCE)?;
         while_counted(group.group(), || {
             let mut running = self.start(&group.words())?;
@@ -380,7 +381,7 @@ impl Trial<'_> {
         let directory = TempDir::new_in(&self.setting.directory).map_err(explain)?;
         let report = directory.path().join("report.json");
         // The group has no limit: it only counts, and from the start on, because memory is prepared then.
-        let group = group()?;
+        let group = group(self.setting)?;
         let mut words = group.words();
         let program = self.setting.launcher.program.to_string_lossy().into_owned();
         words.extend([program, "run".into(), "--quiet".into(), "--report".into()]);
@@ -474,8 +475,13 @@ pub(super) fn while_counted<T>(group: &Group, work: impl FnOnce() -> T) -> T {
 }
 
 /// A memory cgroup of its own for one run.
-pub(super) fn group() -> Result<Scratch> {
-    Ok(Scratch::create(&memory_cgroups()?, GROUP)?)
+pub(super) fn group(setting: &Setting) -> Result<Scratch> {
+    scratch(setting, &memory_cgroups()?, GROUP)
+}
+
+/// A file of this size that the kernel swaps to, on the disk that the experiment is about.
+pub(super) fn swap_file(setting: &Setting, size: Bytes) -> Result<SwapFile> {
+    Ok(SwapFile::create(&setting.directory, size, &setting.state.join(MADE))?)
 }
 
 /// The options by which `superpage run` keeps data in a file below `directory`.

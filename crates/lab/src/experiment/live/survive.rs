@@ -9,7 +9,7 @@
 //! `max_ptes_none` as the daemon holds it, and no daemon; the daemon; and the daemon with that shrinker off
 //! (`shrink_underused` at 0).
 
-use super::support_bench::{Bench, check_memory, memory_cgroups, rounded};
+use super::support_bench::{Bench, check_memory, memory_cgroups, rounded, scratch};
 use super::support_regime::Peer;
 use super::support_told::told_by;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
@@ -179,7 +179,7 @@ fn trial(
     };
     let groups: Result<Vec<Scratch>> = (0..case.programs())
         .map(|number| {
-            let group = Scratch::create(hierarchy, &format!("superpage-survive-{number}"))?;
+            let group = scratch(setting, hierarchy, &format!("superpage-survive-{number}"))?;
             group.limit(limit)?;
             Ok(group)
         })

@@ -75,7 +75,7 @@ mod tests {
             let policy = Promotion::named(policy, &Registry::published()).expect("a policy");
             let promotion = PromotionConfig { policy, ..config.promotion.clone() };
             let config = Config { promotion, ..config.clone() };
-            let cgroup = Membership::Known(Some(cgroup.into()));
+            let cgroup = Membership::Known(Path::new(cgroup).into());
             let identity = Identity { cgroup, ..Identity::for_tests() };
             idle(&identity, None, &config, &watches, &Levels(levels.to_vec()))
         };

@@ -1,6 +1,7 @@
 //! How far a pass is: shared by its thread, which notes each thing that may wait for the kernel, and the
 //! daemon's thread, which sees whether one takes too long.
 
+use crate::left_behind::Owner;
 use crate::process::ManagedProcess;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ pub(super) struct Subject {
     pub(super) key: ProcessKey,
     pub(super) pid: Pid,
     pub(super) command: String,
+    pub(super) owner: Owner,
 }
 
 /// A step: since when, and about which process; `None`: about all.
@@ -51,7 +53,8 @@ impl Progress {
             }
             _ => {
                 let (key, pid) = (process.key, process.pid());
-                let subject = Subject { key, pid, command: process.command().to_owned() };
+                let (command, owner) = (process.command().to_owned(), Owner::of(&process.identity));
+                let subject = Subject { key, pid, command, owner };
                 *step = Some(Step { since, subject: Some(subject) });
             }
         }

@@ -14,6 +14,7 @@ use crate::daemon::nanos;
 use crate::daemon::report::Reporter;
 use crate::daemon::watch::{Level, Watch};
 use crate::free_memory::Nodes;
+use crate::left_behind::{LeftBehind, Owner};
 use crate::pass::{End, Event, Flow, Mode, Options, Pass, Permission};
 use crate::process::{ManagedProcess, is_about_one_process};
 use crate::registry::Registry;
@@ -82,6 +83,22 @@ impl Task {
     }
 }
 
+/// What is left alone, because earlier passes waited there too long.
+#[derive(Debug, Default)]
+pub(super) struct Avoided {
+    /// Single processes.
+    pub(super) processes: BTreeSet<ProcessKey>,
+    /// All processes of the owners who have used up their share of this.
+    pub(super) left_behind: LeftBehind,
+}
+
+impl Avoided {
+    fn has(&self, process: &ManagedProcess) -> bool {
+        self.processes.contains(&process.key)
+            || self.left_behind.is_used_up_by(&Owner::of(&process.identity))
+    }
+}
+
 /// All that a pass needs but its task.
 #[derive(Debug)]
 pub(super) struct Work {
@@ -92,8 +109,7 @@ pub(super) struct Work {
     pub(super) registry: Arc<Registry>,
     pub(super) reporter: Reporter,
     pub(super) kept: Kept,
-    /// Processes that are left alone, because an earlier pass waited for them too long.
-    pub(super) avoided: BTreeSet<ProcessKey>,
+    pub(super) avoided: Avoided,
     /// The number of this pass.
     pub(super) number: u64,
 }
@@ -138,7 +154,7 @@ impl Work {
     ) -> Result<Vec<Seen>> {
         let mut found = Vec::new();
         for process in self.registry.processes() {
-            if self.avoided.contains(&process.key) || !wanted(&process) {
+            if self.avoided.has(&process) || !wanted(&process) {
                 continue;
             }
             let (mut cpu, mut began) = (CpuTime::of_thread(), Instant::now());
@@ -383,6 +399,7 @@ mod tests {
     use crate::registry::WORTH_MANAGING;
     use crate::select::{Identity, Selection};
     use superpage_kernel::process::Process;
+    use superpage_kernel::status::Uid;
     use superpage_policy::debloat::emd::EMD;
     use superpage_policy::debloat::lasting::EMD_LASTING;
     use superpage_policy::debloat::list::Entry;
@@ -402,9 +419,25 @@ mod tests {
             registry: Arc::new(Registry::new(Selection::default(), WORTH_MANAGING)),
             reporter: Reporter::new(Arc::new(Ledger::open(directory.path()))),
             kept,
-            avoided: BTreeSet::new(),
+            avoided: Avoided::default(),
             number: 1,
         }
+    }
+
+    #[test]
+    fn all_processes_of_who_has_used_up_his_share_are_avoided_and_no_others() {
+        let mine = |user| {
+            let me = Process::current().expect("we run");
+            let identity = Identity { user: Uid(user), ..Identity::for_tests() };
+            ManagedProcess::new(ProcessKey(1), me, identity).expect("readable")
+        };
+        let hostile = Owner::of(&mine(1000).identity);
+        let left_behind = LeftBehind::of(std::iter::repeat_n(Some(&hostile), 8));
+        let avoided = Avoided { left_behind, ..Avoided::default() };
+        assert!(avoided.has(&mine(1000)) && !avoided.has(&mine(1001)) && !avoided.has(&mine(0)));
+        let processes = BTreeSet::from([ProcessKey(1)]);
+        let avoided = Avoided { processes, ..Avoided::default() };
+        assert!(avoided.has(&mine(0)), "a process for which a pass was given up");
     }
 
     #[test]
