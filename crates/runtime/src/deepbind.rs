@@ -7,6 +7,7 @@
 //! calls within libc.
 
 #![expect(unsafe_code, reason = "takes the place of dlopen, and changes libc's table of symbols")]
+#![cfg_attr(test, allow(dead_code, reason = "only programs call them"))]
 
 use crate::areas::areas;
 use crate::lock::OwnLock;

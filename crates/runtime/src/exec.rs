@@ -7,11 +7,12 @@
 //! kernel within libc.
 
 #![expect(unsafe_code, reason = "reads environments and programs, and calls libc's functions")]
+#![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
 use crate::areas::areas;
 use crate::export::{Next, answer};
 use crate::limited;
-use crate::sys::{self, Errno, Result};
+use crate::sys::{self, Errno, PAGE, Result};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -51,7 +52,7 @@ fn has_another_linker(program: *const c_char) -> bool {
     if program.is_null() {
         return false;
     }
-    let mut bytes = [0; 4096];
+    let mut bytes = [0; PAGE];
     // SAFETY: the program gives it as the kernel wants it, a text with a zero.
     let path = unsafe { CStr::from_ptr(program) };
     let read = sys::open(path, libc::O_RDONLY).and_then(|file| sys::read(&file, &mut bytes));
@@ -332,7 +333,7 @@ mod tests {
     #[test]
     fn a_programs_linker_is_read() {
         let program = std::fs::read("/proc/self/exe").expect("we run");
-        let linker = linker_in(&program[..4096]).expect("we are linked dynamically");
+        let linker = linker_in(&program[..PAGE]).expect("we are linked dynamically");
         assert!(linker.starts_with(b"/lib64/ld-linux-x86-64.so"));
         assert_eq!(linker_in(b"#!/bin/sh\n"), None);
         assert_eq!(linker_in(&program[..70]), None);

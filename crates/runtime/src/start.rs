@@ -55,7 +55,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     if is_out || !config.manages(Pid(sys::parent())) || fork::watch().is_err() {
         return;
     }
-    match begin(&config, is_instrumented) {
+    match begin(&config, is_instrumented.then_some(Cause::Instrumented)) {
         // A program that needs the heap would take all of memory instead.
         Err(errno) if config.heap.is_some() => {
             end_without_heap(errno.name().unwrap_or("an unknown error"));
@@ -75,7 +75,8 @@ pub(crate) fn end_without_heap(why: &str) -> ! {
 /// The exit code of `superpage run` for what cannot be done here.
 const NOT_POSSIBLE: i32 = 3;
 
-fn begin(config: &Config<'_>, is_instrumented: bool) -> Result<()> {
+/// Begins, unless there is a cause to leave the program alone.
+fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
     let counters = map_counters(config)?;
     if !config.children && !counters.claim(Pid(sys::process())) {
         return Ok(()); // an orphan
@@ -85,8 +86,8 @@ fn begin(config: &Config<'_>, is_instrumented: bool) -> Result<()> {
     }
     counters.format.store(FORMAT, Relaxed);
     let Some(policy) = list::find(config.policy) else { return Ok(()) }; // such as `OFF`
-    if is_instrumented {
-        counters.refused.add(Cause::Instrumented);
+    if let Some(cause) = cause {
+        counters.refused.add(cause);
         return Ok(());
     }
     // The reservation, and pages that are ready, would count against it.
@@ -262,14 +263,14 @@ extern "C" fn service_thread() {
             Some(())
         }
     };
-    if settle_start(started.is_some()) {
+    if settle_start(started) {
         service::run(areas);
     }
 }
 
 /// Tells all who wait whether the threads run; whether they do.
-fn settle_start(has_started: bool) -> bool {
-    let state = if has_started { STARTED } else { FAILED };
+fn settle_start(started: Option<()>) -> bool {
+    let state = if started.is_some() { STARTED } else { FAILED };
     let _ = STATE.compare_exchange(STARTING, state, AcqRel, Acquire);
     sys::futex_wake(&STATE);
     STATE.load(Acquire) == STARTED
@@ -331,7 +332,7 @@ extern "C" fn service_thread_of_child() {
     let Some(areas) = areas::shared() else { return };
     let started =
         page_in_child(areas).ok().and_then(|uffd| start_all(areas, uffd, worker_thread, WORKERS));
-    if settle_start(started.is_some()) {
+    if settle_start(started) {
         service::run(areas);
     }
 }
