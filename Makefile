@@ -23,7 +23,7 @@ library  := $(DESTDIR)$(PREFIX)/lib/superpage
 share    := $(DESTDIR)$(PREFIX)/share/superpage
 config   := $(DESTDIR)/etc/superpage/superpage.toml
 
-.PHONY: help tools build demo test test-kernels bench install uninstall clean
+.PHONY: help tools build demo test test-kernels test-programs bench install uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -52,6 +52,9 @@ test: tools ## the whole gate: formatting, clippy, tidy, documentation, every te
 test-kernels: tools ## the live tests on Debian's newest 6.12 and newest unstable kernel, in guests
 	$(CARGO) xtask setup
 	$(CARGO) xtask test-kernels
+
+test-programs: tools ## programs from elsewhere with and without Superpage, half an hour; keeps the rows and the page
+	$(CARGO) xtask test-programs --keep
 
 bench: tools ## time sampling, splitting and verification per huge page
 	$(CARGO) bench --workspace --bench '*'

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a developer's tool: printing is its only output")]
 
 mod kernels;
+mod programs;
 mod setup;
 mod test;
 mod tidy;
@@ -20,6 +21,10 @@ cargo xtask COMMAND
   test    the whole gate: setup, formatting, clippy, tidy, documentation, every test
   test-kernels [SUITE [PROGRAM...]]
           the live tests on the newest kernels of Debian's suites, in guests; or programs of them, such as cli/live_daemon
+  test-programs [--short] [--keep] [--list] [--page] [--debug] [PROGRAM...]
+          programs with and without Superpage, or the ones that are named, or the gate's; --keep replaces the rows that are kept and
+          the page, --page makes the page from these rows, --list names the programs, --debug builds them for debugging.
+          SUPERPAGE=FILE in the environment tries that one
   guest SUITE ARGUMENT...
           superpage with these arguments on the newest kernel of a suite, in a guest with cgroup v2; its exit code
 ";
@@ -34,6 +39,7 @@ fn main() -> Result<ExitCode> {
         "tidy" => tidy::run(&shell),
         "test" => test::run(&shell),
         "test-kernels" => kernels::run(&arguments.collect::<Vec<_>>()),
+        "test-programs" => programs::run(&shell, &arguments.collect::<Vec<_>>()),
         "guest" => kernels::superpage(&arguments.collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

@@ -40,7 +40,10 @@ apt-get -o DPkg::Lock::Timeout=120 install -y -q --no-install-recommends "$1"
 /// Checks, installs, reports. Fails only where nothing could be built.
 pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
     let able = [toolchain(shell)?, linker(shell)];
-    PACKAGES.into_iter().for_each(|(package, file)| workload(shell, package, file));
+    PACKAGES.into_iter().for_each(|(package, file)| workload(shell, package, &[file]));
+    for (package, files) in crate::programs::packages()? {
+        workload(shell, &package, &files);
+    }
     Ok(if able.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -91,10 +94,11 @@ fn linker(shell: &Shell) -> bool {
 }
 
 /// Sees to it that a package is there, if that can be done; goes on without it if not.
-fn workload(shell: &Shell, package: &str, file: &str) {
+fn workload(shell: &Shell, package: &str, files: &[impl AsRef<str>]) {
     const WITHOUT: &str = "what needs it of experiments and tests will be skipped";
-    if let Some(path) = in_path(file) {
-        println!("setup: {}", path.display());
+    let paths: Option<Vec<PathBuf>> = files.iter().map(|file| in_path(file.as_ref())).collect();
+    if let Some(paths) = paths {
+        paths.iter().for_each(|path| println!("setup: {}", path.display()));
     } else if !is_root() {
         println!("setup: {package} is missing and only root can install it: {WITHOUT}");
     } else if in_path("apt-get").is_none() {
@@ -105,7 +109,7 @@ fn workload(shell: &Shell, package: &str, file: &str) {
 }
 
 /// Installs a package, with fresh package lists where the ones at hand do not lead to it.
-fn install(shell: &Shell, package: &str) -> Result<()> {
+pub(crate) fn install(shell: &Shell, package: &str) -> Result<()> {
     let known = cmd!(shell, "apt-cache madison {package}").quiet().read();
     let mut updated = false;
     if known.unwrap_or_default().trim().is_empty() {

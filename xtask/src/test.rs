@@ -22,7 +22,7 @@ use xshell::Shell;
 /// One stage's name and what it runs.
 type Stage = (&'static str, fn(&Shell, &mut Tally) -> Result<bool>);
 
-const STAGES: [Stage; 10] = [
+const STAGES: [Stage; 11] = [
     ("setup", |shell, _| Ok(crate::setup::run(shell)? == ExitCode::SUCCESS)),
     ("formatting", |_, _| cargo(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_, _| {
@@ -36,11 +36,15 @@ const STAGES: [Stage; 10] = [
     ("build", |_, _| cargo(&["test", "--workspace", "--no-run"], &[])),
     (TESTS, |_, tally| tests(tally)),
     ("python", |_, tally| python::run(tally)),
+    (PROGRAMS, |shell, tally| crate::programs::in_gate(shell, tally)),
     ("other kernels", |_, tally| crate::kernels::in_gate(tally)),
 ];
 
 /// The stage that runs the tests of the workspace.
 const TESTS: &str = "tests";
+
+/// The stage that runs programs with and without Superpage.
+const PROGRAMS: &str = "programs";
 
 /// Runs every stage and says what came of it.
 pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
@@ -79,8 +83,9 @@ fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
         println!("{reason}");
     }
     // The stages of tests have their own failures, where they could count them.
-    let counts =
-        |name: &str| matches!(name, TESTS | "python" | "other kernels") && tally.failed > 0;
+    let counts = |name: &str| {
+        matches!(name, TESTS | "python" | PROGRAMS | "other kernels") && tally.failed > 0
+    };
     let uncounted = failed.iter().filter(|name| !counts(name)).count();
     // One that was to show what stands, and skipped it, has shown nothing.
     let is_hollow = tally.is_mostly_skips();

@@ -10,6 +10,7 @@ mod layers;
 mod links;
 pub(crate) mod manifest;
 mod printing;
+mod programs;
 mod results;
 mod source;
 mod text;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use tree::{Tree, Violation};
 use xshell::Shell;
 
-const CHECKS: [fn(&Tree) -> Vec<Violation>; 9] = [
+const CHECKS: [fn(&Tree) -> Vec<Violation>; 10] = [
     text::check,
     unsafe_code::check,
     layers::check,
@@ -30,6 +31,7 @@ const CHECKS: [fn(&Tree) -> Vec<Violation>; 9] = [
     links::check,
     changelog::check,
     results::check,
+    programs::check,
     dependencies::unused,
 ];
 

@@ -1,0 +1,10 @@
+create table t as select n as k, md5(n::text) as v from generate_series(1, 400000) n;
+create index on t(v);
+set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0; set min_parallel_table_scan_size = 0; set work_mem = '64MB';
+select count(*), sum(k), max(v) from t;
+select count(*) from t a join t b on a.v = b.v;
+select sum(length(s)) from (select string_agg(v, ',' order by v) s from t group by k % 10) x;
+create extension amcheck;
+select bt_index_check(indexrelid, true) is not null from pg_index where indrelid = 't'::regclass;
+do $$ declare c int; begin for c in 1..100 loop perform array_agg(k) from t where k < 20000; end loop; end $$;
+select count(*) from t where k in (select k * 3 from t);

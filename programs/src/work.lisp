@@ -1,0 +1,17 @@
+;; SBCL maps its heap at a fixed place, and moves objects in it under write protection.
+(defvar *table* (make-hash-table :test 'equal))
+(dotimes (i 300000) (setf (gethash (format nil "key~d" i) *table*) (make-string (mod i 50) :initial-element #\x)))
+(dotimes (i 300000) (unless (zerop (mod i 3)) (remhash (format nil "key~d" i) *table*)))
+(sb-ext:gc :full t)
+(format t "~d~%" (hash-table-count *table*))
+(let ((big (make-array 20000000 :element-type '(unsigned-byte 64) :initial-element 7)))
+  (format t "~d~%" (reduce #'+ big)))
+(sb-ext:gc :full t)
+(let ((threads (loop for n below 4 collect
+    (let ((n n)) (sb-thread:make-thread (lambda () (length (loop for i below 200000 collect (list i n)))))))))
+  (format t "~a~%" (mapcar #'sb-thread:join-thread threads)))
+(handler-case (labels ((deep (n) (1+ (deep (1+ n))))) (deep 0))
+  (sb-kernel::control-stack-exhausted () (format t "stack exhausted~%")))
+(handler-case (sb-sys:sap-ref-8 (sb-sys:int-sap 8) 0)
+  (sb-sys:memory-fault-error () (format t "memory fault~%")))
+(format t "~a~%" (string-trim '(#\Newline) (with-output-to-string (s) (sb-ext:run-program "/bin/echo" '("child") :output s))))

@@ -1,0 +1,11 @@
+;; Guile's collector (Boehm's, which finds roots by reading the mappings), continuations and threads.
+(use-modules (ice-9 threads) (ice-9 format))
+(define table (make-hash-table))
+(do ((i 0 (+ i 1))) ((= i 300000)) (hash-set! table i (make-string (modulo i 40) #\x)))
+(gc)
+(format #t "~a~%" (hash-fold (lambda (k v n) (+ n (string-length v))) 0 table))
+(define big (make-vector 10000000 1))
+(format #t "~a~%" (vector-length big))
+(format #t "~a~%" (apply + (par-map (lambda (n) (length (iota (* n 10000)))) '(1 2 3 4 5 6 7 8))))
+(format #t "~a~%" (let loop ((i 0)) (if (= i 1000000) i (+ 0 (loop (+ i 1))))))
+(exit 4)
