@@ -20,7 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use superpage_kernel::{meminfo, status};
 use superpage_units::Bytes;
 use tempfile::TempDir;
@@ -87,6 +87,8 @@ fn others() -> Vec<Test> {
         ("a_stopped_program_goes_on", able.clone(), a_stopped_program_goes_on),
         ("nothing_is_left_of_a_killed_program", able.clone(), nothing_is_left_of_a_killed_program),
         ("nothing_is_left_of_a_killed_run", able.clone(), nothing_is_left_of_a_killed_run),
+        ("a_file_is_the_heap_of_one_run", able.clone(), a_file_is_the_heap_of_one_run),
+        ("what_lies_outside_is_said_at_once", python.clone(), what_lies_outside_is_said_at_once),
         ("a_truncated_file_is_no_wrong_data", able.clone(), a_truncated_file_is_no_wrong_data),
         ("graphs_have_more_than_memory", able.clone(), graphs_have_more_than_memory),
         ("a_truncated_file_refuses_forks", able, a_truncated_file_refuses_forks),
@@ -345,33 +347,52 @@ fn nothing_is_left_of_a_killed_program() -> Ended {
 fn nothing_is_left_of_a_killed_run() -> Ended {
     let (directory, temporary) = (TempDir::new_in(DISK)?, TempDir::new()?);
     let mut waiting = Waiting::start_in(directory.path(), &[], Some(temporary.path()))?;
-    let restore = || -> Ended {
-        // Directories younger than a minute are not looked at.
-        for entry in std::fs::read_dir(temporary.path())? {
-            let past = SystemTime::now() - Duration::from_secs(600);
-            File::open(entry?.path())?.set_modified(past)?;
-        }
-        let mut command = Command::new(PROGRAM);
-        // The state of the machine is no matter of this test.
-        let state = temporary.path().join("none");
-        command.arg("restore").arg("--state").arg(state).env("TMPDIR", temporary.path());
-        let said = command.output()?;
-        Said::from(said).done().map(|_| ())
-    };
-    let left = || Ok::<_, Failed>(std::fs::read_dir(temporary.path())?.count());
-    restore()?;
-    ensure!(left()? == 1, "the counters of a run that goes on were removed");
     waiting.run.kill()?;
     ensure!(waiting.ask("w")? == "right" && waiting.ask("r")? == "right", "it is not right");
-    restore()?;
-    ensure!(left()? == 1, "the counters of a program that goes on were removed");
     drop(waiting.run.stdin.take());
     wait_for("the end of the program", SHORT_PATIENCE, || {
         Ok(test_kill_process(waiting.program).is_err().then_some(()))
     })?;
-    ensure!(std::fs::read_dir(directory.path())?.next().is_none(), "something is left");
-    restore()?;
-    ensure!(left()? == 0, "the counters are left");
+    for directory in [directory, temporary] {
+        ensure!(std::fs::read_dir(directory.path())?.next().is_none(), "something is left");
+    }
+    Ok(())
+}
+
+/// A file is the heap of one run, also where two of them have found it empty.
+fn a_file_is_the_heap_of_one_run() -> Ended {
+    let directory = TempDir::new_in(DISK)?;
+    let file = directory.path().join("heap");
+    let held = File::create_new(&file)?;
+    held.lock()?;
+    let heap = file.to_str().ok_or("no text")?;
+    let words = ["run", "--quiet", "--heap", heap, "--memory", MEMORY, "--", "true"];
+    let said = Said::from(Command::new(PROGRAM).args(words).output()?);
+    ensure!(said.code == Some(2) && said.err.contains("heap of another run"), "{said:?}");
+    ensure!(held.metadata()?.len() == 0, "the file was changed");
+    drop(held);
+    Said::from(Command::new(PROGRAM).args(words).output()?).done().map(|_| ())
+}
+
+/// A mapping for which the heap has no room is said when it is made.
+fn what_lies_outside_is_said_at_once() -> Ended {
+    let python =
+        "import mmap, sys; m = mmap.mmap(-1, 3 << 30); sys.stderr.write('mapped\\n')";
+    let heap = ["run", "--quiet", "--heap", DISK, "--memory", MEMORY, "--heap-size", "1G"];
+    let mut command = Command::new(PROGRAM);
+    let said = Said::from(command.args(heap).args(["--", "python3", "-c", python]).output()?);
+    let said = said.done()?;
+    // The mapping is anonymous and shared with nobody in neither case.
+    let private = python.replace("3 << 30", "3 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS");
+    let mut command = Command::new(PROGRAM);
+    let outside = Said::from(command.args(heap).args(["--", "python3", "-c", &private]).output()?);
+    let outside = outside.done()?;
+    ensure!(said.err == "mapped\n", "a shared mapping is none of the heap's: {said:?}");
+    let lines: Vec<&str> = outside.err.lines().collect();
+    ensure!(
+        lines.len() == 2 && lines[0].contains("has no room") && lines[1] == "mapped",
+        "{outside:?}"
+    );
     Ok(())
 }
 

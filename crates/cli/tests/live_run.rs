@@ -481,7 +481,10 @@ fn a_program_ends_as_without() -> Ended {
     ensure!(said.code == Some(2) && said.err.contains("cannot be written"), "{said:?}");
     let mut elsewhere = command(&[], &["exit", "5"])?;
     let said: Said = elsewhere.env("TMPDIR", "/nowhere").output()?.into();
-    ensure!(said.code == Some(5) && said.err.contains("runs unmanaged"), "{said:?}");
+    ensure!(said.code == Some(5) && said.err.contains("in the areas at most"), "{said:?}");
+    let mut kept_out = command(&[], &["exit", "5"])?;
+    let said: Said = kept_out.env("SUPERPAGE_OFF", "1").output()?.into();
+    ensure!(said.code == Some(5) && said.err.contains("SUPERPAGE_OFF is set"), "{said:?}");
     let said: Said = Command::new(PROGRAM).args(["run", "no-such-program"]).output()?.into();
     ensure!(said.code == Some(127) && said.err.contains("was not found"), "{said:?}");
     let said: Said = Command::new(PROGRAM).args(["run", "/etc/passwd"]).output()?.into();
@@ -655,6 +658,11 @@ fn who_cannot_be_managed_runs_unmanaged() -> Ended {
     let said: Said =
         Command::new(PROGRAM).arg("run").arg(&linked).args(["exit", "7"]).output()?.into();
     ensure!(said.code == Some(7) && said.err.contains("linked statically"), "{said:?}");
+    // Its data may be larger than memory.
+    let heap = ["run", "--heap", "/var/tmp", "--memory", "64M"];
+    let said: Said =
+        Command::new(PROGRAM).args(heap).arg(&linked).args(["exit", "7"]).output()?.into();
+    ensure!(said.code == Some(3) && said.err.contains("cannot have a heap"), "{said:?}");
     Ok(())
 }
 
