@@ -168,8 +168,8 @@ pub(crate) struct Promote {
 #[command(
     after_help = "The program is not changed: libraries of ours are loaded into it, which place its large \
                   private mappings and what it allocates so that 1 GiB pages fit, and serve the first touch \
-                  of each GiB. A program that is linked statically, setuid, or written in Go runs unmanaged, \
-                  and so do the program's children without --children. As root the kernel's pool of 1 GiB pages is enlarged \
+                  of each GiB. A program that is linked statically or with a sanitizer, setuid, or written in Go runs unmanaged, \
+                  as does one with SUPERPAGE_OFF=1 in its environment, and so do the program's children without --children. As root the kernel's pool of 1 GiB pages is enlarged \
                   while it runs (hugetlb-2m: that of 2 MiB pages), by 1 GiB at a time as it is needed and while an \
                   eighth of memory stays available, and put back at the end."
 )]
