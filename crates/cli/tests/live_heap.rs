@@ -376,8 +376,7 @@ fn a_file_is_the_heap_of_one_run() -> Ended {
 
 /// A mapping for which the heap has no room is said when it is made.
 fn what_lies_outside_is_said_at_once() -> Ended {
-    let python =
-        "import mmap, sys; m = mmap.mmap(-1, 3 << 30); sys.stderr.write('mapped\\n')";
+    let python = "import mmap, sys; m = mmap.mmap(-1, 3 << 30); sys.stderr.write('mapped\\n')";
     let heap = ["run", "--quiet", "--heap", DISK, "--memory", MEMORY, "--heap-size", "1G"];
     let mut command = Command::new(PROGRAM);
     let said = Said::from(command.args(heap).args(["--", "python3", "-c", python]).output()?);

@@ -13,6 +13,7 @@ use crate::status;
 use crate::width::to_usize;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -44,6 +45,11 @@ impl SharedPage {
     pub fn create(name: &str) -> Result<Self> {
         let failed = |errno| Error::from_errno(errno, format!("create a memfd for {name}"));
         let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(failed)?;
+        // Past such a limit the kernel would send a signal that ends the process.
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < BASE_PAGE_BYTES) {
+            return Err(failed(rustix::io::Errno::FBIG));
+        }
         // Where there is no room for it, writing to the mapping would be a signal.
         fallocate(&file, FallocateFlags::empty(), 0, BASE_PAGE_BYTES).map_err(failed)?;
         Self::map(file.into())

@@ -115,19 +115,20 @@ unsafe extern "C" fn __wrap_mmap(
 ///
 /// For that, all that is free is allocated, and kept: nobody else knows these blocks, so what they hold is ours to unmap.
 ///
+/// Where the areas are a heap, whose pages need no memory, no more arenas are made, and mimalloc stays: `length` is zero then.
+///
 /// Answers with the bytes that mimalloc keeps beyond what the program has in its blocks, as far as that is known.
 #[unsafe(no_mangle)]
 extern "C" fn superpage_malloc_leave(areas: usize, length: usize) -> usize {
-    if !chosen::leave_to_next() {
+    IS_OURS.store(false, Relaxed);
+    // SAFETY: the option is a size.
+    unsafe { mi_option_set(ARENA_RESERVE, 0) };
+    if length == 0 || !chosen::leave_to_next() {
         return 0;
     }
     let mut unmapped = 0;
-    IS_OURS.store(false, Relaxed);
-    // SAFETY: the option is a size; what nobody uses is given back.
-    unsafe {
-        mi_option_set(ARENA_RESERVE, 0);
-        mi_collect(true);
-    }
+    // SAFETY: what nobody uses is given back.
+    unsafe { mi_collect(true) };
     let mut size = LARGE / 2;
     while size >= LEAST_LEFT {
         // SAFETY: it allocates.

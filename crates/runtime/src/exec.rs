@@ -19,14 +19,20 @@ use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{VARIABLE, value_of};
 use syscalls::Sysno;
 
-/// The process that is managed and none of whose children is; zero where there is no such, and [`NOBODY`] where children are
-/// managed too, or the library knows of no `superpage run`.
-static MANAGED: AtomicU32 = AtomicU32::new(NOBODY);
-const NOBODY: u32 = u32::MAX;
+/// The process that is managed and none of whose children is; zero where there is no such, [`ALL`] where children are managed
+/// too, and [`UNKNOWN`] where the library knows of no `superpage run`.
+static MANAGED: AtomicU32 = AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = u32::MAX;
+const ALL: u32 = u32::MAX - 1;
 
 /// This process is not managed, and neither is a child of it.
 pub(crate) fn note_unmanaged() {
     MANAGED.store(0, Relaxed);
+}
+
+/// Children are managed too.
+pub(crate) fn note_children() {
+    MANAGED.store(ALL, Relaxed);
 }
 
 /// This process is managed, and no child of it is.
@@ -40,24 +46,45 @@ type Environment = *const *const c_char;
 /// Whether a program is to begin without our part of the environment.
 fn begins_without(program: *const c_char) -> bool {
     match MANAGED.load(Relaxed) {
-        NOBODY => false,
-        managed if managed == sys::process() => has_another_linker(program),
+        UNKNOWN => false,
+        managed if managed == ALL || managed == sys::process() => refuses_us(program),
         _ => true,
     }
 }
 
-/// Whether a program is loaded by another dynamic linker than glibc's, as far as its file says.
-fn has_another_linker(program: *const c_char) -> bool {
+/// Whether a program refuses to begin with our libraries, as far as its file says: its dynamic linker is another than glibc's,
+/// or AddressSanitizer has to be its first library.
+fn refuses_us(program: *const c_char) -> bool {
     const GLIBC: &[u8] = b"ld-linux-x86-64.so";
+    /// The names of libraries lie in these first pages of a program. Chosen, not measured.
+    const PAGES: usize = 64;
+    /// More than the length of a name that is looked for.
+    const OVERLAP: usize = 32;
     if program.is_null() {
         return false;
     }
-    let mut bytes = [0; PAGE];
     // SAFETY: the program gives it as the kernel wants it, a text with a zero.
     let path = unsafe { CStr::from_ptr(program) };
-    let read = sys::open(path, libc::O_RDONLY).and_then(|file| sys::read(&file, &mut bytes));
-    let linker = read.ok().and_then(|length| linker_in(bytes.get(..length)?));
-    linker.is_some_and(|linker| !linker.windows(GLIBC.len()).any(|part| part == GLIBC))
+    let Ok(file) = sys::open(path, libc::O_RDONLY) else { return false };
+    let mut bytes = [0; PAGE];
+    let Ok(length) = sys::read(&file, &mut bytes) else { return false };
+    let Some(linker) = linker_in(bytes.get(..length).unwrap_or_default()) else { return false };
+    let holds = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).any(|part| part == name);
+    if !holds(linker, GLIBC) {
+        return true;
+    }
+    for _ in 0..PAGES {
+        if holds(&bytes, b"libasan.so") || holds(&bytes, b"libclang_rt.asan") {
+            return true;
+        }
+        // The next page begins with the end of this one, because a name may lie across both.
+        bytes.copy_within(PAGE - OVERLAP.., 0);
+        let Some(rest) = bytes.get_mut(OVERLAP..) else { break };
+        if sys::read(&file, rest).is_ok_and(|length| length < PAGE - OVERLAP) {
+            break;
+        }
+    }
+    false
 }
 
 /// The path of the dynamic linker of a 64-bit ELF program, of the beginning of its file.
@@ -108,8 +135,7 @@ fn filtered<const ROOM: usize, T>(
             let entry = *environment.add(at);
             (entry, CStr::from_ptr(entry).to_bytes())
         };
-        let is_dropped =
-            value_of(VARIABLE, text).is_some() || text == b"ASAN_OPTIONS=verify_asan_link_order=0";
+        let is_dropped = value_of(VARIABLE, text).is_some();
         let entry = match value_of("LD_PRELOAD", text) {
             _ if is_dropped => core::ptr::null(),
             Some(libraries) => others_in(libraries, &mut preload).map_or(entry, |others| {
@@ -248,7 +274,7 @@ pub(crate) unsafe extern "C" fn posix_spawn(
     arguments: *const *const c_char,
     environment: Environment,
 ) -> c_int {
-    spawn(&SPAWN, environment, |spawn, environment| {
+    spawn(&SPAWN, path, environment, |spawn, environment| {
         spawn(process, path, actions, attributes, arguments, environment)
     })
 }
@@ -266,7 +292,7 @@ pub(crate) unsafe extern "C" fn posix_spawnp(
     arguments: *const *const c_char,
     environment: Environment,
 ) -> c_int {
-    spawn(&SPAWNP, environment, |spawn, environment| {
+    spawn(&SPAWNP, core::ptr::null(), environment, |spawn, environment| {
         spawn(process, file, actions, attributes, arguments, environment)
     })
 }
@@ -283,13 +309,19 @@ type Spawn = extern "C" fn(
 /// Starts a child, which is not the process that is managed.
 fn spawn(
     next: &Next,
+    program: *const c_char,
     environment: Environment,
     call: impl FnOnce(Spawn, Environment) -> c_int,
 ) -> c_int {
     let Some(next) = next.get() else { return libc::ENOSYS };
     // SAFETY: libc's functions have this type.
     let next = unsafe { core::mem::transmute::<*mut c_void, Spawn>(next) };
-    match !environment.is_null() && MANAGED.load(Relaxed) != NOBODY {
+    let is_without = match MANAGED.load(Relaxed) {
+        UNKNOWN => false,
+        ALL => refuses_us(program),
+        _ => true,
+    };
+    match is_without && !environment.is_null() {
         true => without_ours(environment, |environment| call(next, environment)),
         false => call(next, environment),
     }

@@ -8,7 +8,7 @@
 
 use crate::areas::Areas;
 use crate::memory;
-use crate::sys;
+use crate::sys::{self, Span};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -66,9 +66,12 @@ pub(crate) unsafe fn about_to_set(
     if new[0] == NONE && set[0].load(Relaxed) == 0 {
         return None;
     }
-    // The memory of a heap stays where it is: its pages count only where they are written to.
-    if areas.pager().is_none() && set[0].load(Relaxed) == 0 {
-        memory::close(areas);
+    if set[0].load(Relaxed) == 0 {
+        match areas.pager() {
+            None => memory::close(areas),
+            // The memory of a heap goes on to be placed there, by exact sizes.
+            Some(_) => drop(memory::leave_malloc(Span { start: 0, length: 0 })),
+        }
     }
     set.iter().zip(new).for_each(|(place, value)| place.store(value, Relaxed));
     let own = areas.limited.own.load(Relaxed);

@@ -287,21 +287,21 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
 /// program limits its address space or its data or locks all its memory, and these would count.
 pub(crate) fn close(areas: &Areas) {
     areas.space.take().close();
-    let kept = leave_malloc(areas);
+    let kept = leave_malloc(areas.span);
     give_up_free(areas);
     areas.limited.add_own(kept);
 }
 
-/// Has `libsuperpage_malloc.so`, where it is in the process, leave new blocks to the program's own malloc; the bytes that it
-/// keeps for itself.
-fn leave_malloc(areas: &Areas) -> usize {
+/// Has `libsuperpage_malloc.so`, where it is in the process, leave new blocks to the program's own malloc, or make no more arenas
+/// if there are no areas; the bytes that it keeps for itself.
+pub(crate) fn leave_malloc(areas: Span) -> usize {
     let leave = symbols::objects().find_map(|object| object.function(c"superpage_malloc_leave"));
     leave.map_or(0, |leave| {
         // SAFETY: it is that library's function, which has this type.
         unsafe {
             core::mem::transmute::<usize, extern "C" fn(usize, usize) -> usize>(leave)(
-                areas.span.start,
-                areas.span.length,
+                areas.start,
+                areas.length,
             )
         }
     })

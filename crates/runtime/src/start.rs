@@ -48,8 +48,9 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
         sys::complain("superpage: the library and `superpage run` are of different builds\n");
         return;
     };
-    if !config.children {
-        exec::note_unmanaged();
+    match config.children {
+        true => exec::note_children(),
+        false => exec::note_unmanaged(),
     }
     // A child of the program has the same environment, and another parent.
     if is_out || !config.manages(Pid(sys::parent())) || fork::watch().is_err() {

@@ -22,7 +22,7 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
-use signal_hook::low_level::siginfo::Cause as Sent;
+use signal_hook::low_level::siginfo::{Cause as Sent, Process};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
@@ -44,7 +44,6 @@ const LIBRARY: &str = "libsuperpage.so";
 /// malloc by mimalloc, for programs that do not keep theirs.
 const MALLOC: &str = "libsuperpage_malloc.so";
 const PRELOAD: &str = "LD_PRELOAD";
-const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
 /// The exit codes of shells for a program that is not there, or may not be run.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
@@ -60,6 +59,8 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     command.args(rest);
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     let mut report = arguments.report.as_deref().map(open_report).transpose()?;
+    // Also SIGXFSZ, which what is said here may cause where standard error is a file and `ulimit -f` is low.
+    let signals = SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
     let (heap_wanted, shared) = match why_not(&file) {
         _ if std::env::var_os(OUT).is_some_and(|value| !value.is_empty()) => {
             (false, Err(format!("{OUT} is set")))
@@ -79,7 +80,6 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let shared = shared.inspect_err(|why| show::note(&format!("{why}; it runs unmanaged"))).ok();
     own_streams::pass_on_closed(&mut command);
     // From here on nothing may fail while the program runs.
-    let signals = SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
     let none = Counters::default();
     let counters = shared.as_ref().map_or(&none, Shared::counters);
     let in_pool = pages_in_pool(&arguments.policy).filter(|_| heap.is_none());
@@ -204,13 +204,6 @@ impl Shared {
         let mut preload: Vec<OsString> = self.libraries.iter().map(Library::word).collect();
         preload.extend(std::env::var_os(PRELOAD).filter(|others| !others.is_empty()));
         command.env(PRELOAD, preload.join(OsStr::new(":")));
-        // A program with AddressSanitizer that the program starts would refuse to run behind another library.
-        let mut options = OsString::from("verify_asan_link_order=0");
-        if let Some(others) = std::env::var_os(ASAN_OPTIONS).filter(|others| !others.is_empty()) {
-            options.push(":");
-            options.push(others);
-        }
-        command.env(ASAN_OPTIONS, options);
     }
 }
 
@@ -284,7 +277,9 @@ fn attend(
                 // A terminal sends its signals to the program as well.
                 let is_for_all = matches!(origin.cause, Sent::Kernel);
                 let signal = rustix::process::Signal::from_named_raw(origin.signal);
-                let is_for_us = origin.signal == SIGCHLD;
+                // The kernel sends SIGXFSZ for what this process has written in its own name.
+                let is_own = |process: Process| process.pid.cast_unsigned() == std::process::id();
+                let is_for_us = origin.signal == SIGCHLD || origin.process.is_some_and(is_own);
                 if let (Some(signal), Some(process), false, false) =
                     (signal, &process, is_for_all, is_for_us)
                 {
