@@ -234,7 +234,7 @@ static EXECVPE: Next = Next::new(c"execvpe");
 static SPAWN: Next = Next::new(c"posix_spawn");
 static SPAWNP: Next = Next::new(c"posix_spawnp");
 
-/// Finds the functions of libc that are called here.
+/// Finds the functions of libc that are called here: in the child of a fork another thread may hold the dynamic linker's lock.
 pub(crate) fn resolve() {
     for next in [&EXECVPE, &SPAWN, &SPAWNP] {
         next.get();
@@ -255,10 +255,18 @@ pub(crate) unsafe extern "C" fn execvpe(
     let Some(next) = EXECVPE.get() else { return answer(Err(Errno::ENOSYS), sys::int, -1) };
     // SAFETY: libc's execvpe has this type.
     let next = unsafe { core::mem::transmute::<*mut c_void, Exec>(next) };
-    match !environment.is_null() && begins_without(core::ptr::null()) {
+    let managed = areas();
+    if let Some(areas) = managed {
+        limited::before_another_program(areas);
+    }
+    let failed = match !environment.is_null() && begins_without(core::ptr::null()) {
         true => without_ours(environment, |environment| next(file, arguments, environment)),
         false => next(file, arguments, environment),
+    };
+    if let Some(areas) = managed {
+        limited::no_other_program(areas);
     }
+    failed
 }
 
 /// posix_spawn(3).

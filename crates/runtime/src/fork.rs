@@ -10,7 +10,6 @@
 
 use crate::areas::{Areas, shared};
 use crate::child;
-use crate::limited;
 use crate::lock::Lock;
 use crate::service::Answer;
 use crate::slot::State;
@@ -117,7 +116,6 @@ pub(crate) extern "C" fn in_child() {
 fn begin_child(areas: &Areas) {
     let finds = FINDS.load(Relaxed);
     areas.in_child();
-    limited::before_another_program(areas);
     if finds == Finds::Part as u32 || finds == Finds::Paged as u32 && !child::begin(areas) {
         sys::complain(
             "superpage: a child was ended, because a part of its memory was out of reach\n",

@@ -1,6 +1,6 @@
 //! A program that limits its own address space or data (RLIMIT_AS, RLIMIT_DATA): what the library has mapped counts as well, so
 //! the limit that the kernel gets is higher by that. The program reads what it has set, and a program that takes its place, or
-//! that its child becomes, has the limit that was meant.
+//! that a child of a fork becomes, has the limit that was meant.
 //!
 //! posix_spawn and vfork run no code of ours in the child, so a program that is started so has the higher limit.
 
@@ -103,7 +103,7 @@ pub(crate) unsafe fn was_read(
     }
 }
 
-/// Has the kernel keep the limits that were meant: the process is to become another program, or is a child that may.
+/// Has the kernel keep the limits that were meant: the process is to become another program.
 pub(crate) fn before_another_program(areas: &Areas) {
     for (resource, set) in RESOURCES.into_iter().zip(&areas.limited.set) {
         let [current, most] = set.each_ref().map(|place| place.load(Relaxed));

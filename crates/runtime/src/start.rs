@@ -52,6 +52,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
         true => exec::note_children(),
         false => exec::note_unmanaged(),
     }
+    exec::resolve();
     // A child of the program has the same environment, and another parent.
     if is_out || !config.manages(Pid(sys::parent())) || fork::watch().is_err() {
         return;
@@ -122,7 +123,6 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
     let areas = Box::leak(Box::new(areas));
     note_own(areas, before);
     export::resolve();
-    exec::resolve();
     child::resolve();
     // A panic's message has nowhere to go, and writing it would call libc.
     std::panic::set_hook(Box::new(|_| {}));
