@@ -3,4 +3,6 @@
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
+    // The program may have functions of these names too.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
 }

@@ -44,7 +44,9 @@ impl SharedPage {
     /// [`Error::Failed`] if it cannot be created or mapped.
     pub fn create(name: &str) -> Result<Self> {
         let failed = |errno| Error::from_errno(errno, format!("create a memfd for {name}"));
-        let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(failed)?;
+        // Some machines refuse files in memory that could be executed (vm.memfd_noexec).
+        let made = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL);
+        let file = made.or_else(|_| memfd_create(name, MemfdFlags::CLOEXEC)).map_err(failed)?;
         // Past such a limit the kernel would send a signal that ends the process.
         let limit = getrlimit(Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < BASE_PAGE_BYTES) {

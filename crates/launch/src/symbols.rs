@@ -54,9 +54,18 @@ const HASHES: usize = 0x6fff_fef5; // DT_GNU_HASH
 #[derive(Clone, Copy, Debug)]
 pub struct Object(*const LinkMap);
 
-/// All that are loaded, in the order in which names are looked up where a program begins: itself, what is preloaded, and the
-/// libraries of each. No library may be loaded or unloaded meanwhile.
+/// Those that are loaded as the program begins, up to libc, in the order in which names are looked up then: itself, what is
+/// preloaded, and the libraries of each. They are never unloaded, as those behind them may be at any time.
 pub fn objects() -> impl Iterator<Item = Object> {
+    let mut is_behind = false;
+    all().take_while(move |object| {
+        let is_in = !is_behind;
+        is_behind |= is_in && object.function(c"gnu_get_libc_version").is_some();
+        is_in
+    })
+}
+
+fn all() -> impl Iterator<Item = Object> {
     let object = |map: *const LinkMap| (!map.is_null()).then_some(Object(map));
     // SAFETY: the linker fills it before it calls anything.
     let first = object(unsafe { _r_debug.first });

@@ -9,7 +9,7 @@
 
 #![expect(unsafe_code, reason = "stands between mimalloc and the kernel")]
 
-use crate::chosen;
+use crate::{chosen, export};
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
@@ -17,12 +17,13 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 const GIGANTIC: usize = 1024 * MIB;
-const PAGE: usize = 4 * KIB;
+/// mimalloc's unit: it knows by slices which memory is its own.
+const SLICE: usize = 64 * KIB;
 /// The most that mimalloc is taken to keep for itself: 9 MiB were counted in a Python that had just begun, 3.7 MiB of them in
 /// its first arena's tables.
 const MOST_KEPT: usize = 16 * MIB;
-/// The least block that holds whole pages of which some are worth a VMA. Chosen, not measured.
-const LEAST_LEFT: usize = 16 * KIB;
+/// The least block that holds a whole slice wherever it lies.
+const LEAST_LEFT: usize = 2 * SLICE;
 
 /// The size of the first arenas. Chosen, not measured: mimalloc takes 32 MiB at least.
 const SMALL: usize = 64 * MIB;
@@ -45,6 +46,7 @@ unsafe extern "C" {
     fn mi_malloc(size: usize) -> *mut c_void;
     fn mi_free(block: *mut c_void);
     fn mi_collect(force: bool);
+    fn _mi_page_map_unregister_range(start: *mut c_void, size: usize);
     fn __real_mmap(
         address: *mut c_void,
         length: usize,
@@ -123,6 +125,7 @@ extern "C" fn superpage_malloc_leave(areas: usize, length: usize) -> usize {
     IS_OURS.store(false, Relaxed);
     // SAFETY: the option is a size.
     unsafe { mi_option_set(ARENA_RESERVE, 0) };
+    export::resolve();
     if length == 0 || !chosen::leave_to_next() {
         return 0;
     }
@@ -133,12 +136,16 @@ extern "C" fn superpage_malloc_leave(areas: usize, length: usize) -> usize {
     while size >= LEAST_LEFT {
         // SAFETY: it allocates.
         let block = unsafe { mi_malloc(size) };
-        let start = block.addr().next_multiple_of(PAGE);
+        let start = block.addr().next_multiple_of(SLICE);
         if (areas..areas + length).contains(&block.addr()) {
-            let end = (block.addr() + size) / PAGE * PAGE;
-            // SAFETY: these pages are the block's alone, which is never freed.
-            unsafe { libc::munmap(start as *mut c_void, end - start) };
-            unmapped += end - start;
+            let length = ((block.addr() + size) / SLICE * SLICE).saturating_sub(start);
+            // SAFETY: these slices are the block's alone, which is never freed. Somebody else's memory may lie there later, whose
+            // blocks must not be taken for mimalloc's.
+            unsafe {
+                _mi_page_map_unregister_range(start as *mut c_void, length);
+                libc::munmap(start as *mut c_void, length);
+            }
+            unmapped += length;
         } else {
             // SAFETY: it was just allocated, if there was memory.
             unsafe { mi_free(block) };

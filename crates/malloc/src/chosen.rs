@@ -8,6 +8,7 @@
     reason = "reads the environment from the stack, and calls functions found by name"
 )]
 
+use crate::export;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::AtomicU32;
@@ -58,9 +59,10 @@ pub(crate) fn is_left_to_next() -> bool {
     CHOSEN.load(Relaxed) == NEXT_FROM_NOW_ON
 }
 
-/// For `libsuperpage.so`: whether mimalloc serves this process.
+/// For `libsuperpage.so`, which leads libc's table of symbols to these functions then: whether mimalloc serves this process.
 #[unsafe(no_mangle)]
 extern "C" fn superpage_malloc_is_ours() -> bool {
+    export::resolve();
     is_ours()
 }
 
@@ -126,16 +128,20 @@ fn has_another() -> bool {
 #[derive(Debug)]
 pub(crate) struct Next {
     name: &'static CStr,
+    /// This library's own function of the name.
+    own: AtomicPtr<()>,
     found: AtomicPtr<c_void>,
 }
 
 impl Next {
-    pub(crate) const fn new(name: &'static CStr) -> Self {
-        Self { name, found: AtomicPtr::new(core::ptr::null_mut()) }
+    pub(crate) const fn new(name: &'static CStr, own: *const ()) -> Self {
+        let found = AtomicPtr::new(core::ptr::null_mut());
+        Self { name, own: AtomicPtr::new(own.cast_mut()), found }
     }
 
-    /// Its address, behind this library's own function at `own`. glibc has all that are asked for.
-    pub(crate) fn get(&self, own: usize) -> *mut c_void {
+    /// Its address. glibc has all that are asked for.
+    pub(crate) fn get(&self) -> *mut c_void {
+        let own = self.own.load(Relaxed).addr();
         let mut found = self.found.load(Relaxed);
         if found.is_null() {
             found = symbols::next(self.name, own).unwrap_or(0) as *mut c_void;

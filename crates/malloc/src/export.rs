@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "C functions that programs call")]
 
 use crate::chosen::{Next, has, is_left_to_next, is_ours};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 
 type Pointer = *mut c_void;
 
@@ -37,7 +37,7 @@ macro_rules! function {
         /// As of the function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-            static OTHER: Next = Next::new($text);
+            const OTHER: usize = place_of($text);
             if $is_ours {
                 // SAFETY: the caller's promise.
                 return unsafe { $ours };
@@ -45,11 +45,70 @@ macro_rules! function {
             // SAFETY: the next library's function has the type of ours.
             unsafe {
                 core::mem::transmute::<Pointer, unsafe extern "C" fn($($type),*) $(-> $result)?>(
-                    OTHER.get($name as *const () as usize),
+                    OTHERS[OTHER].get(),
                 )($($argument),*)
             }
         }
     };
+}
+
+/// The functions of the next libraries, in the place of which these are.
+static OTHERS: [Next; 12] = [
+    Next::new(c"malloc", malloc as *const ()),
+    Next::new(c"calloc", calloc as *const ()),
+    Next::new(c"realloc", realloc as *const ()),
+    Next::new(c"reallocarray", reallocarray as *const ()),
+    Next::new(c"free", free as *const ()),
+    Next::new(c"memalign", memalign as *const ()),
+    Next::new(c"aligned_alloc", aligned_alloc as *const ()),
+    Next::new(c"posix_memalign", posix_memalign as *const ()),
+    Next::new(c"valloc", valloc as *const ()),
+    Next::new(c"pvalloc", pvalloc as *const ()),
+    Next::new(c"malloc_usable_size", malloc_usable_size as *const ()),
+    Next::new(c"malloc_trim", malloc_trim as *const ()),
+];
+
+/// The place of a name among [`OTHERS`].
+const fn place_of(name: &CStr) -> usize {
+    let mut place = 0;
+    loop {
+        if is_same(OTHERS_NAMES[place], name) {
+            return place;
+        }
+        place += 1;
+    }
+}
+
+/// The names of [`OTHERS`], which a constant cannot read.
+const OTHERS_NAMES: [&CStr; 12] = [
+    c"malloc",
+    c"calloc",
+    c"realloc",
+    c"reallocarray",
+    c"free",
+    c"memalign",
+    c"aligned_alloc",
+    c"posix_memalign",
+    c"valloc",
+    c"pvalloc",
+    c"malloc_usable_size",
+    c"malloc_trim",
+];
+
+const fn is_same(one: &CStr, other: &CStr) -> bool {
+    let (one, other) = (one.to_bytes(), other.to_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+/// Finds all functions of the next libraries: from here on libc's table of symbols may lead to ours.
+pub(crate) fn resolve() {
+    for other in &OTHERS {
+        other.get();
+    }
 }
 
 /// The block, or none with errno set.

@@ -146,9 +146,10 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
     // A `/proc` that shows other processes than ours is of no use.
     process::list(Path::new("/proc"))?;
     // First of all: whatever else fails, also the configuration, what a crash left behind is put back.
-    let opened = put_back_and_open(state);
+    // Where there is no state there is nothing to put back, and nothing is made for a configuration that cannot be used.
+    let opened = state.exists().then(|| put_back_and_open(state));
     let config = read_config(config_path)?;
-    let (locks, settings, repairs) = opened?;
+    let (locks, settings, repairs) = opened.unwrap_or_else(|| put_back_and_open(state))?;
     check_essentials()?;
     if let Err(error) = &locks.machine {
         warn!("a daemon with another --state would not be noticed: {error}");

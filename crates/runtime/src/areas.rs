@@ -294,9 +294,10 @@ impl Areas {
         if self.has_given_up_faults.load(SeqCst) { Cause::Failed } else { Cause::NoRights }
     }
 
-    /// Leaves all faults to the kernel from now on, because the fault threads cannot serve them; each of them says so.
+    /// Leaves all faults to the kernel from now on, because the fault threads cannot serve them; each of them says so, and leaves
+    /// the userfaultfd then.
     /// Gigantic pages stay, and cannot be demoted while the program has more than one thread.
-    pub(crate) fn give_up_faults(&self, uffd: &Userfaultfd) {
+    pub(crate) fn give_up_faults(&self) {
         if !self.has_given_up_faults.swap(true, SeqCst) {
             self.counters.refused.add(Cause::Failed);
         }
@@ -310,7 +311,6 @@ impl Areas {
                 self.slots.begin(slot, State::Fresh, State::Ordinary);
             }
         }
-        uffd.leave();
     }
 
     /// Whether the library's threads run.
@@ -366,6 +366,7 @@ impl Areas {
     /// registered.
     pub(crate) fn in_child(&self) {
         self.parent.store(1, Relaxed);
+        self.limited.in_child();
         self.set_threads(Threads::InParent);
         self.ready.forget();
         for slot in 0..self.slots.count() {

@@ -10,12 +10,11 @@
 #![cfg_attr(test, allow(dead_code, reason = "only programs call them"))]
 
 use crate::areas::areas;
-use crate::lock::OwnLock;
 use crate::sys::{self, PAGE, Span};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int};
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 use superpage_launch::symbols::{self, Object, Symbol, objects};
 
 /// The functions of `libsuperpage.so` that libc has too.
@@ -102,16 +101,14 @@ pub(crate) unsafe extern "C" fn dlopen() {
 /// Before a library is loaded with these flags: the address of libc's dlopen.
 extern "C" fn before(flags: c_int) -> usize {
     if flags & libc::RTLD_DEEPBIND != 0 && areas().is_some() {
-        REDIRECTED.with(|is_done| {
-            if !*is_done {
-                *is_done = true;
-                redirect();
-            }
-        });
+        if !REDIRECTED.swap(true, Relaxed) {
+            redirect();
+        }
     }
     match NEXT.load(Relaxed) {
         0 => {
-            let next = symbols::next(c"dlopen", dlopen as *const () as usize).unwrap_or(0);
+            let next = symbols::next(c"dlopen", dlopen as *const () as usize);
+            let next = next.unwrap_or(nothing as *const () as usize);
             NEXT.store(next, Relaxed);
             next
         }
@@ -119,8 +116,13 @@ extern "C" fn before(flags: c_int) -> usize {
     }
 }
 
+/// What is called where nobody else has a dlopen.
+extern "C" fn nothing() -> usize {
+    0
+}
+
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-static REDIRECTED: OwnLock<bool> = OwnLock::new(false);
+static REDIRECTED: AtomicBool = AtomicBool::new(false);
 
 /// Has libc's table of symbols lead to our functions.
 fn redirect() {

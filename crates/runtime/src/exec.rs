@@ -54,6 +54,7 @@ fn begins_without(program: *const c_char) -> bool {
 
 /// Whether a program refuses to begin with our libraries, as far as its file says: its dynamic linker is another than glibc's,
 /// or AddressSanitizer has to be its first library.
+#[inline(never)]
 fn refuses_us(program: *const c_char) -> bool {
     const GLIBC: &[u8] = b"ld-linux-x86-64.so";
     /// The names of libraries lie in these first pages of a program. Chosen, not measured.
@@ -65,7 +66,7 @@ fn refuses_us(program: *const c_char) -> bool {
     }
     // SAFETY: the program gives it as the kernel wants it, a text with a zero.
     let path = unsafe { CStr::from_ptr(program) };
-    let Ok(file) = sys::open(path, libc::O_RDONLY) else { return false };
+    let Ok(file) = sys::open(path, libc::O_RDONLY | libc::O_NONBLOCK) else { return false };
     let mut bytes = [0; PAGE];
     let Ok(length) = sys::read(&file, &mut bytes) else { return false };
     let Some(linker) = linker_in(bytes.get(..length).unwrap_or_default()) else { return false };
@@ -116,11 +117,12 @@ fn without_ours<T>(environment: Environment, call: impl FnOnce(Environment) -> T
     match count {
         ..128 => filtered::<128, T>(environment, count, call),
         128..1024 => filtered::<1024, T>(environment, count, call),
-        1024..8192 => filtered::<8192, T>(environment, count, call),
         _ => call(environment),
     }
 }
 
+/// As [`without_ours`]. Never inlined: a caller's stack may be small, and need not have room for all sizes.
+#[inline(never)]
 fn filtered<const ROOM: usize, T>(
     environment: Environment,
     count: usize,
@@ -151,12 +153,24 @@ fn filtered<const ROOM: usize, T>(
     call(kept.as_ptr())
 }
 
+/// Whether a path is `/proc/PID/fd/NUMBER`: so `superpage run` names libraries whose paths the linker would not understand.
+fn is_open_in_a_process(path: &[u8]) -> bool {
+    let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let mut parts = path.split(|byte| *byte == b'/');
+    let mut is_next = |wanted: &dyn Fn(&[u8]) -> bool| parts.next().is_some_and(wanted);
+    is_next(&|part| part.is_empty())
+        && is_next(&|part| part == b"proc")
+        && is_next(&is_number)
+        && is_next(&|part| part == b"fd")
+        && is_next(&is_number)
+}
+
 /// Writes `LD_PRELOAD` without our libraries; whether there are others, and nothing where there is no room.
 fn others_in(libraries: &[u8], into: &mut [u8; 1024]) -> Option<bool> {
     const NAME: &[u8] = b"LD_PRELOAD=";
     let is_ours = |path: &[u8]| {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        name.starts_with(b"libsuperpage") || path.starts_with(b"/proc/")
+        name.starts_with(b"libsuperpage") || is_open_in_a_process(path)
     };
     into.get_mut(..NAME.len())?.copy_from_slice(NAME);
     let mut end = NAME.len();
@@ -350,6 +364,7 @@ mod tests {
     fn others_libraries_stay() {
         assert_eq!(others("/a/libsuperpage.so:/a/libsuperpage_malloc.so"), None);
         assert_eq!(others("/proc/7/fd/5:/proc/7/fd/6"), None);
+        assert_eq!(others("/proc/self/fd/5").as_deref(), Some("LD_PRELOAD=/proc/self/fd/5:"));
         let both = others("/a/libsuperpage.so:/b/libx.so /libsuperpage_malloc.so:liby.so");
         assert_eq!(both.as_deref(), Some("LD_PRELOAD=/b/libx.so:liby.so:"));
         assert_eq!(others_in(&[b'x'; 2000], &mut [0; 1024]), None);

@@ -490,18 +490,11 @@ unsafe fn limit(
     resource: c_int,
     new: *const libc::rlimit64,
     old: *mut libc::rlimit64,
-    ask: impl FnOnce(*const c_void) -> Result<usize>,
+    ask: impl FnOnce(*const libc::rlimit64) -> Result<usize>,
 ) -> Result<usize> {
-    let Some(areas) = areas() else { return ask(new.cast()) };
+    let Some(areas) = areas() else { return ask(new) };
     // SAFETY: the caller's promise.
-    unsafe {
-        let limits = limited::about_to_set(areas, process, resource, new);
-        let done = ask(limits.as_ref().map_or(new.cast(), |limits| limits.as_ptr().cast()));
-        if done.is_ok() {
-            limited::was_read(areas, process, resource, old);
-        }
-        done
-    }
+    unsafe { limited::set(areas, process, resource, new, old, ask) }
 }
 
 /// getrlimit(2).

@@ -28,7 +28,8 @@ pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) {
         // Nobody else could bring back what is in the file.
         sys::end_process(1);
     }
-    areas.give_up_faults(uffd);
+    areas.give_up_faults();
+    uffd.leave();
     // The end of the program is known by the number of threads that are left (`end`).
     // Without the service thread nobody looks, and the kernel ends the process once the others are gone.
     let nobody = AtomicU32::new(0);

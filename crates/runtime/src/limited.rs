@@ -8,9 +8,9 @@
 
 use crate::areas::Areas;
 use crate::memory;
-use crate::sys::{self, Span};
-use core::sync::atomic::AtomicU64;
+use crate::sys::{self, Result, Span};
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A pair of limits, as the kernel has them: the one that holds, and the one up to which that may be raised.
 pub(crate) type Limits = [u64; 2];
@@ -18,18 +18,31 @@ pub(crate) type Limits = [u64; 2];
 /// The limits that the program has set for itself, and what is the library's.
 #[derive(Debug)]
 pub(crate) struct Limited {
+    /// The process; a child that shares its memory until it becomes another program (vfork) has limits of its own.
+    process: AtomicU32,
     /// The bytes of address space that the library has mapped for itself.
     own: AtomicU64,
-    /// What the program has set, for each of [`RESOURCES`]; zero before it has.
+    /// What the program has set, for each of [`RESOURCES`]; [`UNSET`] before it has.
     set: [[AtomicU64; 2]; 2],
 }
 
 const RESOURCES: [u32; 2] = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
 const NONE: u64 = u64::MAX;
+/// No limit that a program sets, in bytes.
+const UNSET: u64 = u64::MAX - 1;
 
 impl Limited {
-    pub(crate) const fn new() -> Self {
-        Self { own: AtomicU64::new(0), set: [const { [const { AtomicU64::new(0) }; 2] }; 2] }
+    pub(crate) fn new() -> Self {
+        Self {
+            process: AtomicU32::new(sys::process()),
+            own: AtomicU64::new(0),
+            set: [const { [const { AtomicU64::new(UNSET) }; 2] }; 2],
+        }
+    }
+
+    /// This is the child of a fork.
+    pub(crate) fn in_child(&self) {
+        self.process.store(sys::process(), Relaxed);
     }
 
     /// The library has mapped so much more for itself.
@@ -40,87 +53,92 @@ impl Limited {
     /// The limit of address space that the program has set, and what the library has mapped; nothing without one.
     pub(crate) fn address_space(&self) -> Option<(u64, u64)> {
         let set = self.set[0][0].load(Relaxed);
-        (set != 0 && set != NONE).then(|| (set, self.own.load(Relaxed)))
+        (set < UNSET).then(|| (set, self.own.load(Relaxed)))
     }
 
-    fn of(&self, resource: i32) -> Option<&[AtomicU64; 2]> {
+    /// What the program has set of a resource, if it is one of these and the process is this one.
+    fn of(&self, process: i32, resource: i32) -> Option<&[AtomicU64; 2]> {
+        let me = self.process.load(Relaxed);
+        let is_ours = me == sys::process() && (process == 0 || process.unsigned_abs() == me);
         let at = RESOURCES.iter().position(|known| resource == sys::int(*known as usize))?;
-        self.set.get(at)
+        self.set.get(at).filter(|_| is_ours)
     }
 }
 
-/// The limits for the kernel where the program sets some for itself: `new`, or higher ones.
+fn loaded(set: &[AtomicU64; 2]) -> Limits {
+    set.each_ref().map(|place| place.load(Relaxed))
+}
+
+/// Has `ask` set limits and read those from before, as prlimit does; it gets those for the kernel.
+///
+/// # Errors
+/// Those of `ask`; no limit has changed then.
 ///
 /// # Safety
-/// `new` must be null or point to limits.
-pub(crate) unsafe fn about_to_set(
+/// `new` and `old` must be null or point to limits.
+pub(crate) unsafe fn set(
     areas: &Areas,
     process: i32,
     resource: i32,
     new: *const libc::rlimit64,
-) -> Option<Limits> {
-    let is_ours = process == 0 || process.unsigned_abs() == sys::process();
-    let set = areas.limited.of(resource).filter(|_| is_ours && !new.is_null())?;
+    old: *mut libc::rlimit64,
+    ask: impl FnOnce(*const libc::rlimit64) -> Result<usize>,
+) -> Result<usize> {
+    let Some(set) = areas.limited.of(process, resource) else { return ask(new) };
+    let before = loaded(set);
     // SAFETY: the caller's promise.
-    let new = unsafe { [(*new).rlim_cur, (*new).rlim_max] };
-    if new[0] == NONE && set[0].load(Relaxed) == 0 {
-        return None;
-    }
-    if set[0].load(Relaxed) == 0 {
+    let wanted = (!new.is_null()).then(|| unsafe { [(*new).rlim_cur, (*new).rlim_max] });
+    // A limit that is none need not be followed, unless there was one.
+    let wanted = wanted.filter(|wanted| wanted[0] != NONE || before[0] != UNSET);
+    let others = areas.limited.set.iter().all(|set| set[0].load(Relaxed) == UNSET);
+    if wanted.is_some() && others {
         match areas.pager() {
             None => memory::close(areas),
             // The memory of a heap goes on to be placed there, by exact sizes.
-            Some(_) => drop(memory::leave_malloc(Span { start: 0, length: 0 })),
+            Some(_) => {
+                memory::leave_malloc(Span { start: 0, length: 0 });
+            }
         }
     }
-    set.iter().zip(new).for_each(|(place, value)| place.store(value, Relaxed));
     let own = areas.limited.own.load(Relaxed);
-    Some(new.map(|value| value.saturating_add(own)))
-}
-
-/// Writes what the program has set where it reads limits of its own.
-///
-/// # Safety
-/// `old` must be null or point to limits that the kernel has written.
-pub(crate) unsafe fn was_read(
-    areas: &Areas,
-    process: i32,
-    resource: i32,
-    old: *mut libc::rlimit64,
-) {
-    let is_ours = process == 0 || process.unsigned_abs() == sys::process();
-    let Some(set) = areas.limited.of(resource).filter(|_| is_ours && !old.is_null()) else {
-        return;
-    };
-    let own = areas.limited.own.load(Relaxed);
-    let [current, most] = set.each_ref().map(|place| place.load(Relaxed));
-    // SAFETY: the caller's promise.
-    let old = unsafe { &mut *old };
-    for (read, set) in [(&mut old.rlim_cur, current), (&mut old.rlim_max, most)] {
-        if set != 0 && *read == set.saturating_add(own) {
-            *read = set;
+    let higher = |value: u64| value.saturating_add(own);
+    let for_kernel = wanted.map(|[current, most]| libc::rlimit64 {
+        rlim_cur: higher(current),
+        rlim_max: higher(most),
+    });
+    let done = ask(for_kernel.as_ref().map_or(new, core::ptr::from_ref))?;
+    for (place, value) in set.iter().zip(wanted.into_iter().flatten()) {
+        place.store(value, Relaxed);
+    }
+    if !old.is_null() && before[0] != UNSET {
+        // SAFETY: the caller's promise.
+        let old = unsafe { &mut *old };
+        for (read, set) in [(&mut old.rlim_cur, before[0]), (&mut old.rlim_max, before[1])] {
+            if *read == higher(set) {
+                *read = set;
+            }
         }
     }
+    Ok(done)
 }
 
-/// Has the kernel keep the limits that were meant: the process is to become another program.
+/// Has the kernel keep the limits that were meant: the process is to become another program. The one up to which a limit may be
+/// raised stays higher, so that it can be raised again if there is no such program.
 pub(crate) fn before_another_program(areas: &Areas) {
-    for (resource, set) in RESOURCES.into_iter().zip(&areas.limited.set) {
-        let [current, most] = set.each_ref().map(|place| place.load(Relaxed));
-        if current != 0 {
-            sys::set_limit(resource, [current, most]);
-        }
-    }
+    to_kernel(areas, |current, _| current);
 }
 
 /// The program goes on, because there was no other to become.
 pub(crate) fn no_other_program(areas: &Areas) {
+    to_kernel(areas, u64::saturating_add);
+}
+
+fn to_kernel(areas: &Areas, current: impl Fn(u64, u64) -> u64) {
     let own = areas.limited.own.load(Relaxed);
     for (resource, set) in RESOURCES.into_iter().zip(&areas.limited.set) {
-        let [current, most] = set.each_ref().map(|place| place.load(Relaxed));
-        if current != 0 {
-            // Only who has the right may raise it again.
-            sys::set_limit(resource, [current, most].map(|value| value.saturating_add(own)));
+        let [soft, most] = loaded(set);
+        if soft != UNSET {
+            sys::set_limit(resource, [current(soft, own), most.saturating_add(own)]);
         }
     }
 }

@@ -225,8 +225,11 @@ impl Areas {
         }
         match (self.pager(), self.uffd()) {
             (Some(pager), _) => pager.end_without_threads(),
-            (None, Some(uffd)) => self.give_up_faults(uffd),
+            (None, Some(_)) => self.give_up_faults(),
             (None, None) => {}
+        }
+        if let Some(uffd) = start::opened() {
+            uffd.close_without(thread::ended_of_faults(uffd.fault_threads()));
         }
     }
 

@@ -252,6 +252,7 @@ fn all_run() -> bool {
 
 /// The first thread, in whose table of descriptors the others are.
 extern "C" fn service_thread() {
+    thread::note_first();
     let Some(areas) = areas::shared() else { return };
     let fault_threads = areas.heap().map_or(FAULT_THREADS, |_| pager::FAULT_THREADS);
     let opened = Userfaultfd::open(fault_threads);
@@ -330,6 +331,7 @@ pub(crate) fn start_in_child() -> bool {
 
 /// The first thread of the library in a child.
 extern "C" fn service_thread_of_child() {
+    thread::note_first();
     let Some(areas) = areas::shared() else { return };
     let started =
         page_in_child(areas).ok().and_then(|uffd| start_all(areas, uffd, worker_thread, WORKERS));
@@ -360,10 +362,14 @@ fn page_in_child(areas: &Areas) -> Result<&'static Userfaultfd> {
 /// The userfaultfd, before it is known that faults will be served.
 static OPENED: AtomicPtr<Userfaultfd> = AtomicPtr::new(core::ptr::null_mut());
 
+/// The same, once there is one.
+pub(crate) fn opened() -> Option<&'static Userfaultfd> {
+    // SAFETY: it is null, or was leaked.
+    unsafe { OPENED.load(Acquire).as_ref() }
+}
+
 extern "C" fn fault_thread() {
-    // SAFETY: it was leaked before this thread was started.
-    let uffd = unsafe { OPENED.load(Acquire).as_ref() };
-    if let (Some(areas), Some(uffd), true) = (areas::shared(), uffd, all_run()) {
+    if let (Some(areas), Some(uffd), true) = (areas::shared(), opened(), all_run()) {
         fault::run(areas, uffd);
     }
 }

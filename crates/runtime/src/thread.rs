@@ -16,6 +16,7 @@ use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU32, AtomicUsize};
+use superpage_units::Nanos;
 use syscalls::Errno;
 
 const STACK: usize = 256 * 1024; // chosen, not measured; the deepest call is a policy's
@@ -98,12 +99,11 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
     }
     // The thread inherits what is blocked.
     let _signals = SignalsBlocked::now();
-    STARTED.fetch_add(1, SeqCst);
+    let place = NUMBERS.get(STARTED.fetch_add(1, SeqCst));
     // SAFETY: the stack and the block are the new thread's alone.
     let made = unsafe { clone(flags as usize, room.stack_end, room.block, work, &ALL_RUN) };
     match Errno::from_ret(made) {
         Ok(number) => {
-            let place = NUMBERS.iter().find(|place| place.load(SeqCst) == 0);
             if let Some(place) = place {
                 place.store(sys::int(number).unsigned_abs(), SeqCst);
             }
@@ -122,9 +122,20 @@ static NUMBERS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 /// The most threads that the library has: the service thread, eight for faults and four workers.
 const MOST: usize = 13;
 
+/// The calling thread is the first that was started. It says so itself, because it starts others before who started it goes on.
+pub(crate) fn note_first() {
+    NUMBERS[0].store(sys::thread(), SeqCst);
+}
+
 /// Whether the kernel has ended the service thread.
 pub(crate) fn service_has_ended() -> bool {
     one_has_ended() && has_ended(NUMBERS[0].load(SeqCst))
+}
+
+/// The number of so many fault threads that have ended: they are started behind the service thread.
+pub(crate) fn ended_of_faults(count: usize) -> usize {
+    let faults = NUMBERS.iter().skip(1).take(count);
+    faults.filter(|number| has_ended(number.load(SeqCst))).count()
 }
 
 /// Whether the kernel has ended all of the threads.
@@ -159,11 +170,14 @@ pub(crate) fn one_has_ended() -> bool {
 /// one of them has ended for a while.
 pub(crate) fn lost_one() -> impl FnMut() -> bool {
     // Copying a GiB takes less than a second where nobody is short of memory. Chosen, not measured.
-    const MOST_LOOKS: u32 = 10;
-    let mut looks = 0;
+    const PATIENCE: Nanos = Nanos(10_000_000_000);
+    let mut since = None;
     move || {
-        looks = if one_has_ended() { looks + 1 } else { 0 };
-        looks > MOST_LOOKS
+        if !one_has_ended() {
+            since = None;
+            return false;
+        }
+        sys::now() > Nanos(since.get_or_insert_with(sys::now).0 + PATIENCE.0)
     }
 }
 
@@ -181,7 +195,15 @@ pub(crate) fn program_has_one() -> bool {
     let mut text = [0; 1024];
     let stat = sys::open(STAT, libc::O_RDONLY).and_then(|file| sys::read(&file, &mut text));
     let threads = stat.ok().and_then(|length| threads_in(text.get(..length)?));
-    threads == Some(STARTED.load(SeqCst) + 1)
+    threads == Some(running() + 1)
+}
+
+/// The number of the library's threads that run.
+fn running() -> usize {
+    match one_has_ended() {
+        false => STARTED.load(SeqCst),
+        true => NUMBERS.iter().filter(|number| !has_ended(number.load(SeqCst))).count(),
+    }
 }
 
 /// The number of threads, of the text of a file `stat`.

@@ -69,6 +69,7 @@ pub(crate) struct Userfaultfd {
     /// The threads that read faults, and those of them that have not left.
     fault_threads: usize,
     left: AtomicUsize,
+    is_closed: AtomicBool,
 }
 
 impl Userfaultfd {
@@ -93,6 +94,7 @@ impl Userfaultfd {
             has_failed: AtomicBool::new(false),
             fault_threads,
             left: AtomicUsize::new(fault_threads),
+            is_closed: AtomicBool::new(false),
         };
         uffd.call(ioctl::UFFDIO_API, &mut api)?;
         Ok(uffd)
@@ -123,7 +125,13 @@ impl Userfaultfd {
     /// A fault thread leaves. The last one closes it: until then the others may be reading, or serving a fault. The kernel
     /// serves faults from then on, also those that threads wait for.
     pub(crate) fn leave(&self) {
-        if self.left.fetch_sub(1, AcqRel) == 1 {
+        self.left.fetch_sub(1, AcqRel);
+        self.close_without(0);
+    }
+
+    /// Closes it if so many fault threads have ended without leaving, and all others have left.
+    pub(crate) fn close_without(&self, ended: usize) {
+        if self.left.load(Acquire) <= ended && !self.is_closed.swap(true, AcqRel) {
             sys::close(&self.descriptor);
         }
     }
