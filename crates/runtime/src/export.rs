@@ -805,14 +805,6 @@ pub(crate) unsafe extern "C" fn syscall(
                     sys::any(sys::to_usize(call.cast_unsigned()), [a, b, new.addr(), d, 0, 0])
                 })
             }
-            // A filter for all threads of a program that has one is not for the library's.
-            libc::SYS_seccomp
-                if a == SET_MODE_FILTER
-                    && b & FOR_ALL_THREADS != 0
-                    && areas.program_has_one_thread() =>
-            {
-                sys::any(sys::to_usize(call.cast_unsigned()), [a, b & !FOR_ALL_THREADS, c, d, e, f])
-            }
             libc::SYS_fork => fork::unheard(areas, Heap::Paged, pass),
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 && b == 0 => {
                 fork::unheard(areas, Heap::Whole, pass)
@@ -835,10 +827,6 @@ pub(crate) unsafe extern "C" fn syscall(
 }
 
 const SYS_MSEAL: c_long = 462;
-
-// Of seccomp(2).
-const SET_MODE_FILTER: usize = 1; // SECCOMP_SET_MODE_FILTER
-const FOR_ALL_THREADS: usize = 1; // SECCOMP_FILTER_FLAG_TSYNC
 
 /// The flags of clone3(2), the first of so many bytes of arguments; nothing if those are too few.
 ///
