@@ -100,10 +100,9 @@ pub(crate) unsafe extern "C" fn dlopen() {
 
 /// Before a library is loaded with these flags: the address of libc's dlopen.
 extern "C" fn before(flags: c_int) -> usize {
-    if flags & libc::RTLD_DEEPBIND != 0 && areas().is_some() {
-        if !REDIRECTED.swap(true, Relaxed) {
-            redirect();
-        }
+    let is_deep = flags & libc::RTLD_DEEPBIND != 0 && areas().is_some();
+    if is_deep && !REDIRECTED.swap(true, Relaxed) {
+        redirect();
     }
     match NEXT.load(Relaxed) {
         0 => {
