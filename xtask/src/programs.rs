@@ -31,7 +31,7 @@ const WORK: &str = "programs";
 /// The most time that the gate gives them all, a program that is under way not counted.
 const IN_GATE: Duration = Duration::from_secs(270);
 
-/// What `test-programs` is asked to do beside running programs.
+/// The work that `test-programs` is asked to do beside running programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keep {
     /// The rows replace those that are kept, and the page is made from them.
@@ -86,7 +86,7 @@ pub(crate) fn in_gate(shell: &Shell, tally: &mut Tally) -> Result<bool> {
     Ok(rows.iter().all(|row| !row.outcome.is_failure()))
 }
 
-/// One row counts as one test.
+/// Counts a row as one test.
 fn count(row: &Row, tally: &mut Tally) {
     let name = format!("programs::{}::{}", row.program, row.way);
     match row.outcome {

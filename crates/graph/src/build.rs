@@ -162,7 +162,7 @@ impl Edges for Kept<'_> {
     }
 }
 
-/// What all adjacencies of a graph have in common.
+/// The properties that all adjacencies of a graph have in common.
 struct Builder<'a> {
     direction: Direction,
     pages: GraphPages,
@@ -175,7 +175,7 @@ impl Builder<'_> {
         if self.direction == Direction::Directed { 2 } else { 1 }
     }
 
-    /// What is taken from here on, where so many adjacencies are made.
+    /// The memory that is taken from here on, where `made` adjacencies are made.
     fn need(&self, size: Size, made: u64) -> Need {
         let making = Bytes(size_of::<u64>() as u64);
         let (rows, beside) = (self.rows(), self.beside);

@@ -43,7 +43,7 @@ impl Size {
 const OF_A_THREAD: u64 = 1 << 18;
 const ONCE: u64 = 2 << 20;
 
-/// What making a graph takes from here on.
+/// The memory that making a graph takes from here on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     /// The size of each adjacency.
@@ -54,7 +54,7 @@ pub(crate) struct Need {
     pub(crate) rows: u64,
     /// The adjacencies that are made.
     pub(crate) made: u64,
-    /// What making an adjacency takes beside it for each vertex.
+    /// The memory for each vertex that making an adjacency takes beside the adjacency.
     pub(crate) making: Bytes,
     /// The most neighbors of a vertex, which are sorted in a copy where they have weights.
     pub(crate) longest: u64,
@@ -75,7 +75,7 @@ impl Need {
         Err(Error::TooLarge { vertices, edges, needed, available, under: room.under.clone() })
     }
 
-    /// What is taken, however many of the edges of the source are duplicates.
+    /// The memory that is taken, however many of the edges of the source are duplicates.
     fn certain(self) -> Bytes {
         if self.is_exact {
             return self.with(self.size.edges);
@@ -84,7 +84,7 @@ impl Need {
         self.with(0).max(first.with(self.size.edges))
     }
 
-    /// What is taken where adjacencies have so many edges.
+    /// The memory that is taken where adjacencies have this number of edges.
     fn with(self, edges: u64) -> Bytes {
         let size = Size { edges, ..self.size };
         let left = self.rows - self.made;

@@ -364,7 +364,7 @@ fn formats_are_known_by_the_end_of_the_name() {
     }
 }
 
-/// What is expected of a weight.
+/// The answer that is expected of a weight.
 const WEIGHT: &str = "a weight that is a whole number from 0 to 2147483647 (.el and .sg files, bfs, pr and cc need no weights)";
 
 #[test]

@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use superpage_units::{Bytes, Pid};
 
-/// What to do where the cgroups of processes cannot be told from here.
+/// The remedy where the cgroups of processes cannot be told from here.
 pub const SHARE_NAMESPACE: &str = "Run superpage in the cgroup namespace of the host, with all of its cgroups mounted: a \
      container with `--cgroupns=host` and `-v /sys/fs/cgroup:/sys/fs/cgroup:ro`.";
 
@@ -293,7 +293,7 @@ impl Group {
         Ok(Usage { current, working: current.saturating_sub(file_cache), limit, high })
     }
 
-    /// What its limits leave to it, if it has some: of memory, and of `swap`.
+    /// The room that the limits of the group leave to it, if it has some: of memory, and of `swap`.
     fn room(&self, swap: Bytes) -> Result<Option<Bytes>> {
         let Some(limit) = self.least_limit()? else { return Ok(None) };
         let Usage { current, working, .. } = self.usage()?;

@@ -63,7 +63,7 @@ struct Record {
 /// Something that a process left when it was killed, and how that was taken away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// What it is.
+    /// The thing that was left.
     pub thing: Thing,
     /// Whether it is gone. Its record stays otherwise.
     pub outcome: Result<()>,
@@ -113,7 +113,7 @@ impl Drop for Made {
     }
 }
 
-/// What processes that have ended left, by the records in `state`.
+/// The things that processes left which have ended, by the records in `state`.
 ///
 /// # Errors
 /// [`Error::Denied`]; [`Error::Journal`] if a record cannot be understood.

@@ -65,7 +65,7 @@ pub fn now(root: &Path) -> Result<Room> {
     Ok(limits.fold(machine, |least, room| if room.left < least.left { room } else { least }))
 }
 
-/// What a process has of what its resource limits count.
+/// The use that a process makes of what its resource limits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Taken {
     space: Bytes,

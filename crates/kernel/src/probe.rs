@@ -200,9 +200,9 @@ pub fn probe(ability: Ability) -> Finding {
 /// The essential abilities of which nobody can say that they are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Those that are not there.
+    /// The abilities that the kernel does not have.
     pub no: Vec<Finding>,
-    /// Those that could not be tried now, as without a free huge page to try them on: they may be there.
+    /// The abilities that could not be tried now, as without a free huge page to try them on: they may be there.
     pub unclear: Vec<Finding>,
 }
 
@@ -280,7 +280,7 @@ impl Subject {
     }
 }
 
-/// What became of an attempt to have a huge page.
+/// The outcome of an attempt to have a huge page.
 enum Got {
     HugePage,
     /// There is none, and the kernel refused the collapse with this.

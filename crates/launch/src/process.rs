@@ -1,4 +1,4 @@
-//! What the library finds in the process that it was loaded into: variables of the environment, and whether the memory is
+//! The process that the library was loaded into: variables of the environment, and whether the memory is
 //! somebody else's to watch. Both libraries ask before any constructor of the program has run, so nothing here allocates.
 
 #![expect(unsafe_code, reason = "reads the environment, and asks the linker what is defined")]

@@ -1,4 +1,4 @@
-//! What the libraries of this process define, read from their tables of dynamic symbols.
+//! The functions that the libraries of this process define, read from their tables of dynamic symbols.
 //!
 //! dlsym(3) would tell the same. But where an error of an earlier call waits to be fetched (dlerror), it frees that, and calls
 //! who asks for `free`.
@@ -74,7 +74,7 @@ fn all() -> impl Iterator<Item = Object> {
 }
 
 impl Object {
-    /// What is added to the values of its symbols.
+    /// The address that is added to the values of its symbols.
     #[must_use]
     pub fn base(self) -> usize {
         // SAFETY: it is in the linker's list.

@@ -25,7 +25,7 @@ pub enum Why {
     Managed,
     /// Equal pages of it are merged (KSM).
     Merged,
-    /// It is registered with a userfaultfd.
+    /// The memory is registered with a userfaultfd.
     Userfaultfd,
     /// Somebody follows the writes to it by soft-dirty bits.
     Followed,

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 use superpage_kernel::status::Uid;
 
-/// With so many threads left behind for one owner, nothing more is begun in that owner's processes: the next would wait too.
+/// With two threads left behind for one owner, nothing more is begun in that owner's processes: the next would wait too.
 /// Chosen, not measured.
 const MOST_OF_OWNER: usize = 2;
-/// With so many for one user in whatever cgroups, likewise, but for root: a user may make cgroups. Chosen, not measured.
+/// With eight for one user in whatever cgroups, likewise, but for root: a user may make cgroups. Chosen, not measured.
 const MOST_OF_USER: usize = 8;
-/// With so many in all, nothing is begun anywhere until one comes back. Chosen, not measured: sixteen owners' share. The unit's
+/// With 32 in all, nothing is begun anywhere until one comes back. Chosen, not measured: sixteen owners' share. The unit's
 /// `TasksMax` leaves room for as many of passes and of promotions.
 pub(crate) const MOST: usize = 32;
 

@@ -115,7 +115,7 @@ extern "C" fn before(flags: c_int) -> usize {
     }
 }
 
-/// What is called where nobody else has a dlopen.
+/// The dlopen of a process in which no other library has one: it loads nothing.
 extern "C" fn nothing() -> usize {
     0
 }

@@ -132,7 +132,7 @@ fn filtered<const ROOM: usize, T>(
     let mut preload = [0; 1024];
     let mut next = 0;
     for at in 0..count {
-        // SAFETY: there are so many entries, each of which is a text with a zero.
+        // SAFETY: there are `count` entries, each of which is a text with a zero.
         let (entry, text) = unsafe {
             let entry = *environment.add(at);
             (entry, CStr::from_ptr(entry).to_bytes())

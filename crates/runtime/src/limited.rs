@@ -22,7 +22,7 @@ pub(crate) struct Limited {
     process: AtomicU32,
     /// The bytes of address space that the library has mapped for itself.
     own: AtomicU64,
-    /// What the program has set, for each of [`RESOURCES`]; [`UNSET`] before it has.
+    /// The limits that the program has set, for each of [`RESOURCES`]; [`UNSET`] before it has.
     set: [[AtomicU64; 2]; 2],
 }
 
@@ -45,7 +45,7 @@ impl Limited {
         self.process.store(sys::process(), Relaxed);
     }
 
-    /// The library has mapped so much more for itself.
+    /// Notes that the library has mapped this much more for itself.
     pub(crate) fn add_own(&self, bytes: usize) {
         self.own.fetch_add(bytes as u64, Relaxed);
     }
@@ -56,7 +56,7 @@ impl Limited {
         (set < UNSET).then(|| (set, self.own.load(Relaxed)))
     }
 
-    /// What the program has set of a resource, if it is one of these and the process is this one.
+    /// The limits that the program has set of a resource, if it is one of these and the process is this one.
     fn of(&self, process: i32, resource: i32) -> Option<&[AtomicU64; 2]> {
         let me = self.process.load(Relaxed);
         let is_ours = me == sys::process() && (process == 0 || process.unsigned_abs() == me);
@@ -72,7 +72,7 @@ fn loaded(set: &[AtomicU64; 2]) -> Limits {
 /// Has `ask` set limits and read those from before, as prlimit does; it gets those for the kernel.
 ///
 /// # Errors
-/// Those of `ask`; no limit has changed then.
+/// The errors of `ask`; no limit has changed then.
 ///
 /// # Safety
 /// `new` and `old` must be null or point to limits.

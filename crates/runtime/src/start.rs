@@ -222,7 +222,7 @@ pub(crate) fn start_threads(areas: &Areas) -> bool {
     do_run
 }
 
-/// Notes the address space that the library has mapped for a heap since there was so much. Without a heap nearly all of it is
+/// Notes the address space that the library has mapped for a heap since there was `before`. Without a heap nearly all of it is
 /// unmapped where the program limits it ([`memory::close`](crate::memory::close)).
 fn note_own(areas: &Areas, before: Option<usize>) {
     if let (Some(before), Some(now), Some(_)) = (before, sys::address_space(), areas.heap()) {

@@ -204,10 +204,10 @@ pub(crate) unsafe fn move_over(from: usize, to: usize) -> Result<()> {
     unsafe { mremap(Span::gigantic(from), GIGANTIC, flags, to) }.map(|_| ())
 }
 
-/// Who waits for another thread looks after this time whether that still runs. Chosen, not measured.
+/// The time after which a thread that waits for another looks whether that still runs. Chosen, not measured.
 pub(crate) const LOOK: Nanos = Nanos(1_000_000_000);
 
-/// Waits while `word` holds `value`, at most so long. Returns at once if it does not, and sometimes for no reason.
+/// Waits while `word` holds `value`, at most for `time`. Returns at once if it does not, and sometimes for no reason.
 pub(crate) fn futex_wait_for(word: &AtomicU32, value: u32, time: Nanos) {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let time = [time.0 / 1_000_000_000, time.0 % 1_000_000_000];

@@ -132,7 +132,7 @@ pub(crate) fn service_has_ended() -> bool {
     one_has_ended() && has_ended(NUMBERS[0].load(SeqCst))
 }
 
-/// The number of so many fault threads that have ended: they are started behind the service thread.
+/// The number of the `count` fault threads, which are started behind the service thread, that have ended.
 pub(crate) fn ended_of_faults(count: usize) -> usize {
     let faults = NUMBERS.iter().skip(1).take(count);
     faults.filter(|number| has_ended(number.load(SeqCst))).count()

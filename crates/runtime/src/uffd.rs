@@ -129,7 +129,7 @@ impl Userfaultfd {
         self.close_without(0);
     }
 
-    /// Closes it if so many fault threads have ended without leaving, and all others have left.
+    /// Closes it if `ended` fault threads have ended without leaving, and all others have left.
     pub(crate) fn close_without(&self, ended: usize) {
         if self.left.load(Acquire) <= ended && !self.is_closed.swap(true, AcqRel) {
             sys::close(&self.descriptor);

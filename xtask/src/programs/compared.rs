@@ -9,19 +9,19 @@ const REPEATED: usize = 160;
 /// The most characters of all that differs.
 const MOST: usize = 400;
 
-/// What came of a program in one way.
+/// The outcome of a program in one way.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Outcome {
     Same,
-    /// It differs, and the declaration says why.
+    /// The program differs, and the declaration says why.
     Explained,
     Differs,
-    /// It does not differ, though it is declared to.
+    /// The program does not differ, though it is declared to.
     Stale,
-    /// It differs from itself without Superpage, so that nothing can be said.
+    /// The program differs from itself without Superpage, so that nothing can be said.
     Unstable,
-    /// It cannot be had or run here.
+    /// The program cannot be had or run here.
     Skipped,
 }
 

@@ -85,7 +85,7 @@ fn timeout() -> u64 {
     TIMEOUT
 }
 
-/// What of a run is compared, beside the exit code or signal.
+/// The part of a run that is compared, beside the exit code or signal.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Compares {

@@ -17,7 +17,7 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// A program that is there.
 #[derive(Debug)]
 pub(crate) struct Had {
-    /// What was built of it.
+    /// The directory of what was built of the program.
     built: PathBuf,
     /// Where it runs.
     scratch: PathBuf,

@@ -52,7 +52,7 @@ pub(crate) fn markdown(rows: &str) -> Result<String> {
     Ok(page)
 }
 
-/// One row of each program.
+/// The first row of each program.
 fn programs(rows: &[Row]) -> impl Iterator<Item = &Row> {
     let is_first = |at: &usize| *at == 0 || rows[at - 1].program != rows[*at].program;
     (0..rows.len()).filter(is_first).map(|at| &rows[at])
@@ -80,7 +80,7 @@ fn summary(rows: &[Row]) -> String {
     )
 }
 
-/// What stands in a program's column of one way.
+/// The text in a program's column of one way.
 fn outcome(rows: &[Row], program: &str, way: Way) -> String {
     let name = way.to_string();
     let is_it = |row: &&Row| row.program == program && (row.way == name || row.way == "all");

@@ -21,7 +21,7 @@ const ENDED: &str = r"s/^(.*: line [0-9]+:) +[0-9]+ ([A-Z])/\1 \2/";
 /// How the names of Superpage's temporary directories begin.
 const DRAWN: &str = "superpage-run-";
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ran {
     /// `exit code 0`, `signal 11`, or that it did not end.
@@ -30,7 +30,7 @@ pub(crate) struct Ran {
     pub(crate) stdout: String,
     /// Empty where it is not compared.
     pub(crate) stderr: String,
-    /// What Superpage itself said on standard error.
+    /// The lines that Superpage itself said on standard error.
     pub(crate) notes: Vec<String>,
     pub(crate) seconds: f64,
 }

@@ -20,7 +20,7 @@ pub(crate) struct Row {
     /// `all` where no way was tried.
     pub(crate) way: String,
     pub(crate) outcome: Outcome,
-    /// What differs, or why it does, or why it was not run.
+    /// The difference, or the reason for it, or the reason why the program was not run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
     /// How long it took in this way, and natively.

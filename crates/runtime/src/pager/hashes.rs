@@ -28,7 +28,7 @@ impl Hashes {
     /// Hashes of pages, none of which is known.
     ///
     /// # Errors
-    /// What the kernel says where it has no random bytes.
+    /// The error of the kernel where it has no random bytes.
     pub(super) fn new(pages: &'static [[AtomicU64; 2]]) -> Result<Self> {
         let mut secret = [0; SECRET];
         sys::random(&mut secret)?;

@@ -50,7 +50,7 @@ pub(crate) fn place(
     Some(Ok(span.start))
 }
 
-/// Whether so much more in the heap would be past the limit of address space that the program has set for itself.
+/// Whether `more` bytes in the heap would be past the limit of address space that the program has set for itself.
 fn is_past_limit(areas: &Areas, space: &Space, more: usize) -> bool {
     areas.limited.address_space().is_some_and(|(limit, own)| {
         let others = sys::address_space().unwrap_or(0).saturating_sub(sys::to_usize(own));

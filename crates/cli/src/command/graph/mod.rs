@@ -103,7 +103,7 @@ impl Loaded {
     }
 }
 
-/// What a command does with the graph that it reads.
+/// The use that a command makes of the graph that it reads.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     pages: GraphPages,

@@ -83,7 +83,7 @@ impl Task {
     }
 }
 
-/// What is left alone, because earlier passes waited there too long.
+/// The processes that are left alone, because earlier passes waited there too long.
 #[derive(Debug, Default)]
 pub(super) struct Avoided {
     /// Single processes.
