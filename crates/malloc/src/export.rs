@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "C functions that programs call")]
 
 use crate::chosen::{Next, has, is_left_to_next, is_ours};
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
 type Pointer = *mut c_void;
 
@@ -25,19 +25,21 @@ unsafe extern "C" {
 
 /// A C function with the name of one of glibc's: mimalloc's, or that of the next library.
 macro_rules! function {
-    ($(#[$doc:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) $(-> $result:ty)?,
+    ($(#[$doc:meta])* $name:ident, $other:ident, $text:literal, ($($argument:ident: $type:ty),*) $(-> $result:ty)?,
      $ours:expr) => {
-        function!($(#[$doc])* $name, $text, ($($argument: $type),*) $(-> $result)?, $ours, is_ours());
+        function!($(#[$doc])* $name, $other, $text, ($($argument: $type),*) $(-> $result)?, $ours, is_ours());
     };
-    ($(#[$doc:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) $(-> $result:ty)?,
+    ($(#[$doc:meta])* $name:ident, $other:ident, $text:literal, ($($argument:ident: $type:ty),*) $(-> $result:ty)?,
      $ours:expr, $is_ours:expr) => {
+        /// The next library's.
+        static $other: Next = Next::new($text, $name as *const ());
+
         $(#[$doc])*
         ///
         /// # Safety
         /// As of the function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-            const OTHER: usize = place_of($text);
             if $is_ours {
                 // SAFETY: the caller's promise.
                 return unsafe { $ours };
@@ -45,7 +47,7 @@ macro_rules! function {
             // SAFETY: the next library's function has the type of ours.
             unsafe {
                 core::mem::transmute::<Pointer, unsafe extern "C" fn($($type),*) $(-> $result)?>(
-                    OTHERS[OTHER].get(),
+                    $other.get(),
                 )($($argument),*)
             }
         }
@@ -53,60 +55,24 @@ macro_rules! function {
 }
 
 /// The functions of the next libraries, in the place of which these are.
-static OTHERS: [Next; 12] = [
-    Next::new(c"malloc", malloc as *const ()),
-    Next::new(c"calloc", calloc as *const ()),
-    Next::new(c"realloc", realloc as *const ()),
-    Next::new(c"reallocarray", reallocarray as *const ()),
-    Next::new(c"free", free as *const ()),
-    Next::new(c"memalign", memalign as *const ()),
-    Next::new(c"aligned_alloc", aligned_alloc as *const ()),
-    Next::new(c"posix_memalign", posix_memalign as *const ()),
-    Next::new(c"valloc", valloc as *const ()),
-    Next::new(c"pvalloc", pvalloc as *const ()),
-    Next::new(c"malloc_usable_size", malloc_usable_size as *const ()),
-    Next::new(c"malloc_trim", malloc_trim as *const ()),
+static OTHERS: [&Next; 12] = [
+    &MALLOC,
+    &CALLOC,
+    &REALLOC,
+    &REALLOCARRAY,
+    &FREE,
+    &MEMALIGN,
+    &ALIGNED_ALLOC,
+    &POSIX_MEMALIGN,
+    &VALLOC,
+    &PVALLOC,
+    &MALLOC_USABLE_SIZE,
+    &MALLOC_TRIM,
 ];
-
-/// The place of a name among [`OTHERS`].
-const fn place_of(name: &CStr) -> usize {
-    let mut place = 0;
-    loop {
-        if is_same(OTHERS_NAMES[place], name) {
-            return place;
-        }
-        place += 1;
-    }
-}
-
-/// The names of [`OTHERS`], which a constant cannot read.
-const OTHERS_NAMES: [&CStr; 12] = [
-    c"malloc",
-    c"calloc",
-    c"realloc",
-    c"reallocarray",
-    c"free",
-    c"memalign",
-    c"aligned_alloc",
-    c"posix_memalign",
-    c"valloc",
-    c"pvalloc",
-    c"malloc_usable_size",
-    c"malloc_trim",
-];
-
-const fn is_same(one: &CStr, other: &CStr) -> bool {
-    let (one, other) = (one.to_bytes(), other.to_bytes());
-    let mut at = 0;
-    while at < one.len() && at < other.len() && one[at] == other[at] {
-        at += 1;
-    }
-    at == one.len() && at == other.len()
-}
 
 /// Finds all functions of the next libraries: from here on libc's table of symbols may lead to ours.
 pub(crate) fn resolve() {
-    for other in &OTHERS {
+    for other in OTHERS {
         other.get();
     }
 }
@@ -139,45 +105,45 @@ unsafe fn aligned(alignment: usize, allocate: impl FnOnce() -> Pointer) -> Point
 
 function!(
     /// malloc(3).
-    malloc, c"malloc", (size: usize) -> Pointer, or_none(mi_malloc(size)));
+    malloc, MALLOC, c"malloc", (size: usize) -> Pointer, or_none(mi_malloc(size)));
 function!(
     /// calloc(3).
-    calloc, c"calloc", (count: usize, size: usize) -> Pointer, or_none(mi_calloc(count, size)));
+    calloc, CALLOC, c"calloc", (count: usize, size: usize) -> Pointer, or_none(mi_calloc(count, size)));
 function!(
     /// realloc(3).
-    realloc, c"realloc", (block: Pointer, size: usize) -> Pointer, resize(block, size), has(block));
+    realloc, REALLOC, c"realloc", (block: Pointer, size: usize) -> Pointer, resize(block, size), has(block));
 function!(
     /// reallocarray(3).
-    reallocarray, c"reallocarray", (block: Pointer, count: usize, size: usize) -> Pointer,
+    reallocarray, REALLOCARRAY, c"reallocarray", (block: Pointer, count: usize, size: usize) -> Pointer,
     resize_array(block, count, size), has(block));
 function!(
     /// free(3).
-    free, c"free", (block: Pointer), mi_free(block), has(block));
+    free, FREE, c"free", (block: Pointer), mi_free(block), has(block));
 function!(
     /// memalign(3).
-    memalign, c"memalign", (alignment: usize, size: usize) -> Pointer,
+    memalign, MEMALIGN, c"memalign", (alignment: usize, size: usize) -> Pointer,
     aligned_at_least(alignment, size));
 function!(
     /// aligned_alloc(3).
-    aligned_alloc, c"aligned_alloc", (alignment: usize, size: usize) -> Pointer,
+    aligned_alloc, ALIGNED_ALLOC, c"aligned_alloc", (alignment: usize, size: usize) -> Pointer,
     aligned(alignment, || mi_aligned_alloc(alignment, size)));
 function!(
     /// posix_memalign(3).
-    posix_memalign, c"posix_memalign", (to: *mut Pointer, alignment: usize, size: usize) -> c_int,
+    posix_memalign, POSIX_MEMALIGN, c"posix_memalign", (to: *mut Pointer, alignment: usize, size: usize) -> c_int,
     mi_posix_memalign(to, alignment, size));
 function!(
     /// valloc(3).
-    valloc, c"valloc", (size: usize) -> Pointer, or_none(mi_valloc(size)));
+    valloc, VALLOC, c"valloc", (size: usize) -> Pointer, or_none(mi_valloc(size)));
 function!(
     /// pvalloc(3).
-    pvalloc, c"pvalloc", (size: usize) -> Pointer, or_none(mi_pvalloc(size)));
+    pvalloc, PVALLOC, c"pvalloc", (size: usize) -> Pointer, or_none(mi_pvalloc(size)));
 function!(
     /// malloc_usable_size(3).
-    malloc_usable_size, c"malloc_usable_size", (block: Pointer) -> usize, mi_usable_size(block),
+    malloc_usable_size, MALLOC_USABLE_SIZE, c"malloc_usable_size", (block: Pointer) -> usize, mi_usable_size(block),
     has(block));
 function!(
     /// malloc_trim(3): always says that memory was given back.
-    malloc_trim, c"malloc_trim", (_left: usize) -> c_int, trim());
+    malloc_trim, MALLOC_TRIM, c"malloc_trim", (_left: usize) -> c_int, trim());
 
 /// As glibc's: a block that is resized to nothing is freed.
 ///
