@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 pub const MADE: &str = "made";
 
 const LOCK: &str = "made.lock";
-const RECORD: &str = "json";
+/// The ending of the files of records.
+pub(crate) const RECORD: &str = "json";
 /// Others hold the lock for as long as it takes to undo what was left. Chosen.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(10);
@@ -222,8 +223,8 @@ fn lock(state: &Path) -> Result<Lock> {
     }
 }
 
-/// The files of the records in `state`.
-fn records(state: &Path) -> Result<Vec<PathBuf>> {
+/// The files of the records in `state`, in the order of their names.
+pub(crate) fn records(state: &Path) -> Result<Vec<PathBuf>> {
     let explain = |error: &std::io::Error| Error::from_io(error, "read", state);
     let entries = match std::fs::read_dir(state) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

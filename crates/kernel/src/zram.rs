@@ -10,6 +10,7 @@
 //! [zram](https://docs.kernel.org/admin-guide/blockdev/zram.html).
 
 use crate::error::{Error, Result};
+use crate::made::{RECORD, records};
 use crate::settings::{Lock, boot_id, write_value};
 use crate::text;
 use rustix::fs::OFlags;
@@ -27,8 +28,6 @@ use superpage_units::Bytes;
 pub const ZRAM: &str = "zram";
 
 const LOCK: &str = "zram.lock";
-/// A record's file is the device's name with this extension.
-const RECORD: &str = "json";
 
 /// A device is asked for again so often until it is there, or until nobody has it open: whoever looks into new devices
 /// (udev) has it open for a moment, and so has the kernel after its user has ended. Chosen.
@@ -199,20 +198,6 @@ fn remove_recorded(state: &Path) -> Result<Vec<Removal>> {
         found.push(Removal { device: record.device(), outcome });
     }
     Ok(found)
-}
-
-/// The files of the records in `state`.
-fn records(state: &Path) -> Result<Vec<PathBuf>> {
-    let explain = |error: &std::io::Error| Error::from_io(error, "read", state);
-    let entries = match std::fs::read_dir(state) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(|error| explain(&error))?,
-    };
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    let paths: std::io::Result<Vec<PathBuf>> = paths.collect();
-    let mut paths = paths.map_err(|error| explain(&error))?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == RECORD));
-    Ok(paths)
 }
 
 fn forget(path: &Path) -> Result<()> {
