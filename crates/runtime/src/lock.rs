@@ -11,7 +11,7 @@ use crate::{end, thread};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -120,12 +120,15 @@ impl<T> Lock<T> {
 
     pub(crate) fn take(&self) -> Guard<'_, T> {
         let signals = SignalsBlocked::now();
-        self.raw.take(|| match self.holder.load(Relaxed) {
-            0 => false,
-            holder => thread::has_ended(holder),
-        });
+        self.raw.take(|| self.is_left_held(thread::has_ended));
         self.holder.store(sys::thread(), Relaxed);
         Guard { lock: self, _signals: signals }
+    }
+
+    /// Whether a thread that `has_ended` holds the lock. One that gave it back and ended while it was asked about holds it no more.
+    fn is_left_held(&self, has_ended: impl FnOnce(u32) -> bool) -> bool {
+        let holder = self.holder.load(SeqCst);
+        holder != 0 && has_ended(holder) && self.holder.load(SeqCst) == holder
     }
 
     /// The value, if nobody has it.
@@ -187,5 +190,23 @@ impl<T> Drop for Guard<'_, T> {
         // The lock goes first, then the signals are let in.
         self.lock.holder.store(0, Relaxed);
         self.lock.raw.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gave_it_back_and_ended_left_nothing_held() {
+        let lock = Lock::new(());
+        assert!(!lock.is_left_held(|_| true), "nobody holds it");
+        let guard = lock.take();
+        assert!(!lock.is_left_held(|_| false), "its holder runs");
+        assert!(lock.is_left_held(|holder| holder == sys::thread()), "its holder has ended");
+        assert!(!lock.is_left_held(|_| {
+            drop(guard);
+            true
+        }));
     }
 }
