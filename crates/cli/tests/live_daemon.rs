@@ -146,8 +146,8 @@ fn random_access() -> Result<Worker, Failed> {
 
 /// The share of the machine's memory in use, and all of its memory.
 fn memory_in_use() -> Result<(f64, Bytes), Failed> {
-    let memory = meminfo::read(Path::new("/proc"))?;
-    Ok((memory.used().share_of(memory.total).get(), memory.total))
+    let usage = free_memory::usage_of_machine(Path::new("/proc"))?;
+    Ok((usage.share().get(), usage.total))
 }
 
 /// Waits until the daemon has found that there is nothing left to free.

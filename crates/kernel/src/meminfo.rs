@@ -61,7 +61,7 @@ pub fn read(proc_root: &Path) -> Result<Meminfo> {
 /// As [`read`].
 pub fn obtainable(proc_root: &Path) -> Result<Bytes> {
     let available = read(proc_root)?.available;
-    Ok(available + zoneinfo::on_cpu_lists(proc_root).unwrap_or(Bytes::ZERO))
+    Ok(available + zoneinfo::read(proc_root).unwrap_or_default().all())
 }
 
 /// Understands the text of a `meminfo` file; `path` is for the message if it cannot be.

@@ -9,6 +9,7 @@ use superpage_kernel::buddyinfo::{self, Buddyinfo};
 use superpage_kernel::cgroup::Group;
 use superpage_kernel::meminfo::{self, Meminfo};
 use superpage_kernel::node::{self, Node, NodeMemory, NodeSet};
+use superpage_kernel::zoneinfo::{self, CpuLists};
 use superpage_kernel::{Error, Result};
 use superpage_policy::free_memory::{FreeMemory, ORDERS};
 use superpage_policy::watermark::Usage;
@@ -40,13 +41,17 @@ pub fn free_memory(memory: &Meminfo, free: &Buddyinfo) -> FreeMemory {
     }
 }
 
-/// How much of the machine's memory is used, without what is set aside for hugetlb, by `meminfo` in `proc_root`.
+/// How much of the machine's memory is used, without what is set aside for hugetlb, by `meminfo` and `zoneinfo` in `proc_root`.
+///
+/// Free pages on the CPUs' own lists are not used, though the kernel leaves them out of what is available: what a pass has just
+/// freed lies there first (`live_daemon`'s `what_was_asked_for_goes_only_above_high` splits too much without them).
 ///
 /// # Errors
 /// As [`meminfo::read`].
 pub fn usage_of_machine(proc_root: &Path) -> Result<Usage> {
     let memory = meminfo::read(proc_root)?;
-    Ok(Usage { used: memory.used(), total: memory.ordinary() })
+    let on_lists = zoneinfo::read(proc_root).unwrap_or_default().all();
+    Ok(Usage { used: memory.used().saturating_sub(on_lists), total: memory.ordinary() })
 }
 
 /// How much of its limit a memory cgroup uses, by its directory; `None` if it has no limit of its own.
@@ -62,20 +67,23 @@ pub fn usage_of_cgroup(directory: &Path) -> Result<Option<Usage>> {
 /// The nodes' memory at one moment: each is read once, in however many sets it is. To read one takes some 100 us.
 #[derive(Debug)]
 pub struct Nodes {
+    proc_root: PathBuf,
     sys_root: PathBuf,
     read: BTreeMap<Node, Result<NodeMemory>>,
+    lists: Option<CpuLists>,
 }
 
 impl Nodes {
     /// The nodes of this machine; none is read yet.
     #[must_use]
     pub fn now() -> Self {
-        Self::under(Path::new("/sys"))
+        Self::under(Path::new("/proc"), Path::new("/sys"))
     }
 
-    /// The nodes below `sys_root`.
-    pub(crate) fn under(sys_root: &Path) -> Self {
-        Self { sys_root: sys_root.to_owned(), read: BTreeMap::new() }
+    /// The nodes below `sys_root`, and the CPUs' lists of free pages in `proc_root`.
+    pub(crate) fn under(proc_root: &Path, sys_root: &Path) -> Self {
+        let (proc_root, sys_root) = (proc_root.to_owned(), sys_root.to_owned());
+        Self { proc_root, sys_root, read: BTreeMap::new(), lists: None }
     }
 
     /// How much of the memory of these nodes is used, without what is set aside for hugetlb.
@@ -87,7 +95,10 @@ impl Nodes {
         for one in nodes.iter() {
             let read = self.read.entry(one);
             let memory = read.or_insert_with(|| node::memory(&self.sys_root, one)).clone()?;
-            sum.used += memory.used();
+            let lists = self
+                .lists
+                .get_or_insert_with(|| zoneinfo::read(&self.proc_root).unwrap_or_default());
+            sum.used += memory.used().saturating_sub(lists.of(one));
             sum.total += memory.ordinary();
         }
         if sum.total == Bytes::ZERO {
@@ -139,11 +150,13 @@ pub(crate) mod tests {
         let set = |list: &str| NodeSet::parse(list.as_bytes()).expect("a list");
         let half = Bytes::from_mib(512); // tidy: allow(half a GiB)
         (0..2).for_each(|node| write_node(root.path(), node, half, 0));
-        let mut nodes = Nodes::under(root.path());
-        let usage = Usage { used: half, total: Bytes::from_gib(1) };
+        let mut nodes = Nodes::under(root.path(), root.path());
+        std::fs::write(root.path().join("zoneinfo"), "Node 0, zone Normal\n count: 1\n")
+            .expect("there is room");
+        let usage = Usage { used: half - BasePages(1).bytes(), total: Bytes::from_gib(1) };
         assert_eq!(nodes.usage(&set("0")), Ok(usage));
         write_node(root.path(), 0, Bytes::ZERO, 0);
-        let both = Usage { used: Bytes::from_gib(1), total: Bytes::from_gib(2) };
+        let both = Usage { used: usage.used + half, total: Bytes::from_gib(2) };
         assert_eq!(nodes.usage(&set("0-1")), Ok(both), "node 0 as it was read");
         assert!(nodes.usage(&set("2")).is_err(), "there is none");
     }
@@ -153,7 +166,7 @@ pub(crate) mod tests {
         let root = tempfile::tempdir().expect("there is room");
         let set = |list: &str| NodeSet::parse(list.as_bytes()).expect("a list");
         (0..2).for_each(|node| write_node(root.path(), node, Bytes::ZERO, node.into()));
-        let mut nodes = Nodes::under(root.path());
+        let mut nodes = Nodes::under(root.path(), root.path());
         assert!(matches!(nodes.usage(&set("1")), Err(Error::Refused { .. })));
         let usage = Usage { used: Bytes::ZERO, total: Bytes::from_gib(1) };
         assert_eq!(nodes.usage(&set("0-1")), Ok(usage));

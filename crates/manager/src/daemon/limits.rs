@@ -287,7 +287,7 @@ mod tests {
         let root = tempfile::tempdir().expect("there is room");
         write_node(root.path(), 1, Bytes::from_mib(1), 0);
         let subject = Subject::Nodes(NodeSet::parse(b"1").expect("a list"));
-        let read = || Nodes::under(root.path());
+        let read = || Nodes::under(root.path(), root.path());
         let open = || Source::open(&subject, &mut read()).map(|open| (subject.clone(), open));
         let found = || open().into_iter().collect();
         let passed =
