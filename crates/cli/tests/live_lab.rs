@@ -353,13 +353,12 @@ fn programs_that_fit() -> Ended {
     let rows = run("heap-fits", "96M")?;
     ensure!(rows.len() == 9, "three cases of three policies: {rows:?}");
     for case in ["dedup", "xsbench", "redis-get"] {
-        for key in ["read_bytes", "written_bytes"] {
-            // 188,416 bytes of 124 MB were read in a round of Redis; whether of its heap or of its own files, /proc/PID/io
-            // does not tell.
-            let whole = number(&rows, case, "xheap", "size_bytes")?;
-            let bytes = number(&rows, case, "xheap", key)?;
-            ensure!(bytes < whole / 100.0, "{key} of a program that has room: {rows:?}");
-        }
+        let bytes = |key| number(&rows, case, "xheap", key);
+        // The base pages of Redis's heap that left their pool while it was filled come back when they are asked for: up to
+        // 188,416 bytes of 124 MB.
+        let (read, written) = (bytes("read_bytes")?, bytes("written_bytes")?);
+        ensure!(read < bytes("size_bytes")? / 100.0, "a program that has room read: {rows:?}");
+        ensure!(written == 0.0, "a program that has room wrote: {rows:?}");
         ensure!(number(&rows, case, "no-heap", "huge_share")? < 0.5, "huge pages: {rows:?}");
         ensure!(number(&rows, case, "xheap", "huge_share")? > 0.8, "base pages: {rows:?}");
         ensure!(number(&rows, case, "xheap", "over_no_heap")? > 0.5, "{rows:?}");

@@ -44,7 +44,7 @@ pub fn free_memory(memory: &Meminfo, free: &Buddyinfo) -> FreeMemory {
 /// How much of the machine's memory is used, without what is set aside for hugetlb, by `meminfo` and `zoneinfo` in `proc_root`.
 ///
 /// Free pages on the CPUs' own lists are not used, though the kernel leaves them out of what is available: what a pass has just
-/// freed lies there first (`live_daemon`'s `what_was_asked_for_goes_only_above_high` splits too much without them).
+/// freed lies there first (without them `live_daemon`'s `what_was_asked_for_goes_only_above_high` may split too much).
 ///
 /// # Errors
 /// As [`meminfo::read`].
