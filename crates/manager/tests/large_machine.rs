@@ -265,6 +265,8 @@ impl Measured {
 fn ten_thousand_programs_with_a_tebibyte_stay_within_the_budget() {
     let _turn = alone();
     const PROGRAMS: u64 = 10_000;
+    /// What a program is given before the next one is surveyed.
+    const PROMOTED_AT_ONCE: u64 = 4;
     let share = Share::percent(5);
     let programs = (0..PROGRAMS).map(|number| Program::new(number, TIB / PROGRAMS, 200)).collect();
     let mut machine = Machine::new(programs, "superpage", share);
@@ -280,11 +282,15 @@ fn ten_thousand_programs_with_a_tebibyte_stay_within_the_budget() {
         machine.huge()
     );
     assert!(spent <= may + Nanos(500_000_000), "{spent:?} of {may:?}");
+    // What the scheduler itself spends depends on the machine that runs this; the programs get the rest of the budget.
+    let rest = may.saturating_sub(machine.own);
+    let of_one = SURVEYED + SURVEYED_RANGE * (TIB / PROGRAMS) + COLLAPSED * PROMOTED_AT_ONCE;
     let surveyed = machine.surveys.len() as u64;
-    assert!(surveyed > PROGRAMS / 3, "only {surveyed} were surveyed");
+    let enough = rest.0 / of_one.0 * 3 / 4; // tidy: allow(the rest is for looking at all of them)
+    assert!(surveyed > enough, "only {surveyed} were surveyed, {enough} can be");
     let again = machine.surveys.values().filter(|surveys| **surveys > 1).count();
     assert!(again == 0 || surveyed == PROGRAMS, "{again} were surveyed twice before all were once");
-    assert!(machine.huge() > 5_000, "{} were promoted", machine.huge());
+    assert!(machine.huge() as u64 > enough * PROMOTED_AT_ONCE, "{} were promoted", machine.huge());
 }
 
 /// What is kept of a TiB on base pages, all of which is promoted in time, and then of one on huge pages.
