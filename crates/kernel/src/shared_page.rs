@@ -15,7 +15,6 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -67,10 +66,10 @@ impl SharedPage {
         Ok(Self { words: start.cast(), file })
     }
 
-    /// The number of its file among the descriptors of this process, through which others open it (`/proc/PID/fd`).
+    /// Its file, which others open among the descriptors of this process (`/proc/PID/fd`).
     #[must_use]
-    pub fn descriptor(&self) -> u32 {
-        self.file.as_raw_fd().unsigned_abs()
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// Its words. The other process may change them at any time.
@@ -174,6 +173,7 @@ impl PeersPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn a_page_of_another_process_is_found_by_what_it_maps() {
@@ -207,7 +207,7 @@ mod tests {
     fn what_is_written_is_in_the_file() {
         let page = SharedPage::create("page").expect("there is memory");
         page.words()[1].store(0x0102, Relaxed);
-        let path = format!("/proc/self/fd/{}", page.descriptor());
+        let path = format!("/proc/self/fd/{}", page.file().as_raw_fd());
         let bytes = std::fs::read(path).expect("it is there");
         assert_eq!((bytes.len(), bytes[8], bytes[9]), (4096, 2, 1));
     }

@@ -20,7 +20,7 @@ pub fn value_of<'a>(name: &str, entry: &'a [u8]) -> Option<&'a [u8]> {
 /// it, and what they hold for nothing is given back. Chosen, not measured.
 pub const KEPT: u64 = 8;
 
-const VERSION: &str = "6";
+const VERSION: &str = "7";
 
 /// The name of no policy, with which the library leaves all memory to the kernel, and of no promotion.
 pub const OFF: &str = "off";
@@ -57,11 +57,37 @@ pub const MOST_COMPRESSED: Bytes = Bytes::from_gib(64);
 /// The least memory that a heap may have. Chosen, not measured: some huge pages, and the base pages beside them.
 pub const LEAST_MEMORY: Bytes = Bytes(16 << 20);
 
+/// A file that the process of `superpage run` has open. The library opens it once more, and takes it only if it is this one:
+/// another process may have the number of that process, in another namespace or after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenFile {
+    /// Its number among the descriptors of the process.
+    pub descriptor: u32,
+    /// The device that it lies on, and its number there, as fstat(2) tells them.
+    pub identity: (u64, u64),
+}
+
+impl OpenFile {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let descriptor = parts.next()?.parse().ok()?;
+        let identity = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        parts.next().is_none().then_some(Self { descriptor, identity })
+    }
+}
+
+impl fmt::Display for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { descriptor, identity: (device, inode) } = self;
+        write!(f, "{descriptor}:{device}:{inode}")
+    }
+}
+
 /// A heap that may be larger than memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heap {
-    /// The descriptor of its file in the process of `superpage run`.
-    pub file: u32,
+    /// Its file.
+    pub file: OpenFile,
     /// The most that the program may have in it. The file is larger by [`SPARE`].
     pub size: Bytes,
     /// The memory that the heap may take.
@@ -74,10 +100,9 @@ pub struct Heap {
 
 impl Heap {
     fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split('/').map(str::parse);
-        let mut number = || numbers.next()?.ok();
-        let file = u32::try_from(number()?).ok()?;
-        let mut bytes = || number().map(Bytes);
+        let mut parts = text.split('/');
+        let file = OpenFile::parse(parts.next()?)?;
+        let mut bytes = || parts.next()?.parse().ok().map(Bytes);
         Some(Self {
             file,
             size: bytes()?,
@@ -111,8 +136,8 @@ pub struct Config<'a> {
     pub ready: u32,
     /// The heap in which the program's memory lives; `None` if that is memory.
     pub heap: Option<Heap>,
-    /// The descriptor of the file of the [`Counters`](crate::Counters) in the process of `superpage run`.
-    pub counters: u32,
+    /// The file of the [`Counters`](crate::Counters).
+    pub counters: OpenFile,
 }
 
 impl<'a> Config<'a> {
@@ -141,7 +166,7 @@ impl<'a> Config<'a> {
             OFF => None,
             heap => Some(Heap::parse(heap)?),
         };
-        let counters = field()?.parse().ok()?;
+        let counters = OpenFile::parse(field()?)?;
         if field().is_some() {
             return None;
         }
@@ -181,10 +206,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for children in [false, true] {
-            let counters = 6;
+            let counters = OpenFile { descriptor: 6, identity: (1, u64::MAX) };
             let (parent, policy) = (Pid(7), "trident");
             let heap = Heap {
-                file: 5,
+                file: OpenFile { descriptor: 5, identity: (2, 3) },
                 size: Bytes(1 << 33),
                 memory: Bytes(1 << 31),
                 compressed: Bytes(1 << 29),
@@ -222,14 +247,15 @@ mod tests {
         for text in [
             "",
             "1,7,alone,trident,safe,2,off,4",
-            "6,7",
-            "6,x,alone,trident,safe,2,off,4",
-            "6,7,some,trident,safe,2,off,4",
-            "6,7,alone,trident,x,2,off,4",
-            "6,7,alone,trident,safe,-1,off,4",
-            "6,7,alone,trident,safe,2,1/2,4",
-            "6,7,alone,trident,safe,2,off,/a",
-            "6,7,alone,trident,safe,2,off,4,5",
+            "7,7",
+            "7,x,alone,trident,safe,2,off,4:1:2",
+            "7,7,some,trident,safe,2,off,4:1:2",
+            "7,7,alone,trident,x,2,off,4:1:2",
+            "7,7,alone,trident,safe,-1,off,4:1:2",
+            "7,7,alone,trident,safe,2,1/2,4:1:2",
+            "7,7,alone,trident,safe,2,off,4",
+            "7,7,alone,trident,safe,2,off,4:1:2:3",
+            "7,7,alone,trident,safe,2,off,4:1:2,5",
         ] {
             assert_eq!(Config::parse(text), None, "{text}");
         }

@@ -20,7 +20,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 use std::io::Write;
 use superpage_launch::{
-    Cause, Config, Counters, FORMAT, Heap, VARIABLE, is_instrumented, is_kept_out, variable,
+    Cause, Config, Counters, FORMAT, Heap, OpenFile, VARIABLE, is_instrumented, is_kept_out,
+    variable,
 };
 use superpage_policy::promotion::list;
 use superpage_units::{Bytes, Pid};
@@ -130,12 +131,23 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
     Ok(())
 }
 
-/// Opens a file that a process has open as this number.
-fn open_of(process: Pid, number: u32, flags: i32) -> Result<Descriptor> {
+/// Opens a file that a process has open.
+///
+/// # Errors
+/// ESTALE where what is open there is another file, which is not opened; what the kernel says.
+fn open_of(process: Pid, file: OpenFile, flags: i32) -> Result<Descriptor> {
     let mut path = [0; 64];
     let mut rest = &mut path[..];
+    let number = file.descriptor;
     write!(rest, "/proc/{process}/fd/{number}\0").map_err(|_| sys::Errno::EINVAL)?;
-    sys::open(CStr::from_bytes_until_nul(&path).map_err(|_| sys::Errno::EINVAL)?, flags)
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| sys::Errno::EINVAL)?;
+    let same = |opened: Descriptor| match sys::file_identity(&opened)? == file.identity {
+        true => Ok(opened),
+        false => Err(sys::Errno::ESTALE),
+    };
+    // To open another file could change it already.
+    same(sys::open(path, libc::O_PATH)?)?;
+    same(sys::open(path, flags)?)
 }
 
 /// The counters, in the file of `superpage run`.

@@ -27,6 +27,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -34,7 +35,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
 use superpage_kernel::own_streams;
 use superpage_kernel::shared_page::SharedPage;
-use superpage_launch::{Config, Counters, OFF, OUT, VARIABLE};
+use superpage_launch::{Config, Counters, OFF, OUT, OpenFile, VARIABLE};
 use superpage_policy::promotion::capabilities::set_aside;
 use superpage_policy::promotion::list;
 use superpage_units::{PageSize, Pid};
@@ -60,7 +61,8 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     let mut report = arguments.report.as_deref().map(open_report).transpose()?;
     // Also SIGXFSZ, which what is said here may cause where standard error is a file and `ulimit -f` is low.
-    let signals = SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
+    let mut signals =
+        SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
     let (heap_wanted, shared) = match why_not(&file) {
         _ if std::env::var_os(OUT).is_some_and(|value| !value.is_empty()) => {
             (false, Err(format!("{OUT} is set")))
@@ -85,6 +87,10 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let in_pool = pages_in_pool(&arguments.policy).filter(|_| heap.is_none());
     let supply = shared.as_ref().zip(in_pool);
     let supply = supply.and_then(|(_, size)| Supply::open(counters, size).ok());
+    if let Some(signal) = asked_to_end(&mut signals) {
+        heap.map(HeapFile::close);
+        return end_as(ExitStatus::from_raw(signal));
+    }
     let child = start(&mut command, &file, rest)?;
     let status = attend(child, signals, counters, supply)?;
     let seen = match &heap {
@@ -168,6 +174,8 @@ fn start(command: &mut Command, file: &Path, rest: &[OsString]) -> Result<Child,
 #[derive(Debug)]
 struct Shared {
     page: SharedPage,
+    /// The page's file, as the library is told of it.
+    counters: OpenFile,
     /// The libraries of ours, in the order in which the dynamic linker is to load them.
     libraries: Vec<Library>,
 }
@@ -180,7 +188,8 @@ impl Shared {
             libraries.push(Library::find(MALLOC)?);
         }
         let page = SharedPage::create(COUNTERS).map_err(|error| error.to_string())?;
-        Ok(Self { page, libraries })
+        let counters = as_open(page.file()).map_err(|error| error.to_string())?;
+        Ok(Self { page, counters, libraries })
     }
 
     fn counters(&self) -> &Counters {
@@ -198,13 +207,20 @@ impl Shared {
             promote: promote.way().filter(|_| heap.is_none()),
             ready: if heap.is_some() { 0 } else { *ready },
             heap: heap.map(HeapFile::config),
-            counters: self.page.descriptor(),
+            counters: self.counters,
         };
         command.env(VARIABLE, config.to_string());
         let mut preload: Vec<OsString> = self.libraries.iter().map(Library::word).collect();
         preload.extend(std::env::var_os(PRELOAD).filter(|others| !others.is_empty()));
         command.env(PRELOAD, preload.join(OsStr::new(":")));
     }
+}
+
+/// A file that this process has open, as the library is told of it.
+fn as_open(file: &File) -> std::io::Result<OpenFile> {
+    let status = file.metadata()?;
+    let descriptor = file.as_raw_fd().unsigned_abs();
+    Ok(OpenFile { descriptor, identity: (status.dev(), status.ino()) })
 }
 
 /// A library of ours.
@@ -258,6 +274,12 @@ const SIGNALS: [i32; 15] = [
     SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH, SIGALRM, SIGVTALRM,
     SIGPROF, SIGXCPU, SIGXFSZ, SIGIO, SIGCHLD,
 ];
+
+/// The signal to end that has come before there was a program to pass it on to, if one has.
+fn asked_to_end(signals: &mut SignalsInfo<WithOrigin>) -> Option<i32> {
+    let ends = |signal: &i32| [SIGINT, SIGQUIT, SIGTERM, SIGHUP].contains(signal);
+    signals.pending().map(|origin| origin.signal).find(ends)
+}
 
 /// Waits for the program, passing on signals and supplying gigantic pages meanwhile.
 fn attend(

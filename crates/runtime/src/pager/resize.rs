@@ -142,6 +142,7 @@ impl Pager {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_launch::OpenFile;
 
     #[test]
     fn huge_pages_have_98_percent() {
@@ -156,7 +157,7 @@ mod tests {
     fn others_find_memory_available() {
         let mib = Bytes::from_mib;
         let config = Heap {
-            file: 0,
+            file: OpenFile { descriptor: 0, identity: (0, 0) },
             size: mib(1000),
             memory: mib(1000),
             compressed: mib(0),

@@ -1,5 +1,6 @@
 //! The file behind a heap that may be larger than memory: opened and reserved before the program starts.
 
+use super::as_open;
 use crate::args::{Memory, Run};
 use crate::exit::Failure;
 use rustix::fs::{
@@ -8,7 +9,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use superpage_kernel::Error;
@@ -16,7 +16,7 @@ use superpage_kernel::meminfo;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_kernel::zram::{ZRAM, Zram};
-use superpage_launch::{Heap, LEAST_MEMORY, MOST_COMPRESSED, MOST_SIZE, SPARE};
+use superpage_launch::{Heap, LEAST_MEMORY, MOST_COMPRESSED, MOST_SIZE, OpenFile, SPARE};
 use superpage_units::Bytes;
 
 /// The policy of such a heap.
@@ -40,6 +40,8 @@ const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 #[derive(Debug)]
 pub(super) struct HeapFile {
     file: File,
+    /// The same, as the library is told of it.
+    open: OpenFile,
     size: Bytes,
     memory: Bytes,
     compressed: Bytes,
@@ -73,7 +75,8 @@ impl HeapFile {
         if path == Path::new(COMPRESSED) {
             let (zram, file) = device(reserved)?;
             let zram = Some(zram);
-            return Ok(Some(Self { file, size, memory, compressed, keep_available, zram }));
+            let open = as_open(&file)?;
+            return Ok(Some(Self { file, open, size, memory, compressed, keep_available, zram }));
         }
         let is_new = !path.exists();
         let file = opened(path)?;
@@ -84,7 +87,8 @@ impl HeapFile {
                 let _ = std::fs::remove_file(path);
             }
         })?;
-        Ok(Some(Self { file, size, memory, compressed, keep_available, zram: None }))
+        let open = as_open(&file)?;
+        Ok(Some(Self { file, open, size, memory, compressed, keep_available, zram: None }))
     }
 
     /// Removes what was set up for the heap, once the program has ended; the reason, as a sentence, if that fails.
@@ -100,9 +104,8 @@ impl HeapFile {
 
     /// The description of the file that the library gets.
     pub(super) fn config(&self) -> Heap {
-        let file = self.file.as_raw_fd().unsigned_abs();
-        let Self { size, memory, compressed, keep_available, .. } = *self;
-        Heap { file, size, memory, compressed, keep_available }
+        let Self { open, size, memory, compressed, keep_available, .. } = *self;
+        Heap { file: open, size, memory, compressed, keep_available }
     }
 }
 

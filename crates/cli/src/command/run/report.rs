@@ -169,6 +169,7 @@ impl Report {
             self.refused.iter().map(|(cause, count)| (cause.key().into(), json!(count))).collect();
         json!({
             "managed": self.is_managed,
+            "lost_thread": self.lost_thread,
             "most_mapped_bytes": self.most_mapped.0,
             "most_gigantic_pages": self.most_pages(PageSize::Gigantic),
             "most_pool_huge_pages": self.most_pages(PageSize::Huge),
