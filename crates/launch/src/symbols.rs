@@ -111,13 +111,21 @@ impl Object {
             unsafe { Chain::of(hashes, symbols, strings, hash(name)) }
         });
         chain.into_iter().flatten().filter_map(move |(symbol, strings)| {
-            // SAFETY: the symbol is in the table, and its name in that of names.
-            let (found, text) = unsafe {
-                let found = &*symbol;
-                (found, CStr::from_ptr((strings + found.name as usize) as *const c_char))
-            };
-            let is_function = found.info & 0xf == FUNCTION && found.section != 0;
-            (is_function && text == name).then_some(symbol)
+            named(symbol, strings).filter(|(text, _)| *text == name).map(|(_, symbol)| symbol)
+        })
+    }
+
+    /// The functions that it defines, with their addresses: those of several versions as often.
+    pub fn all_functions(self) -> impl Iterator<Item = (&'static CStr, usize)> {
+        let tables = self.table(HASHES).zip(self.table(SYMBOLS)).zip(self.table(STRINGS));
+        let chains = tables.into_iter().flat_map(|((hashes, symbols), strings)| {
+            // SAFETY: these are the tables of a loaded object.
+            unsafe { Chain::all_of(hashes, symbols, strings) }
+        });
+        chains.flatten().filter_map(move |(symbol, strings)| {
+            let (name, symbol) = named(symbol, strings)?;
+            // SAFETY: the symbol is in the object's table.
+            Some((name, self.base().wrapping_add(unsafe { (*symbol).value })))
         })
     }
 
@@ -129,6 +137,16 @@ impl Object {
     }
 }
 
+/// A symbol of an object's table, if it is of a function that the object defines, with its name.
+fn named(symbol: *const Symbol, strings: usize) -> Option<(&'static CStr, *const Symbol)> {
+    // SAFETY: the symbol is in the table, and its name in that of names. No object that is looked at is ever unloaded.
+    let (found, text) = unsafe {
+        let found = &*symbol;
+        (found, CStr::from_ptr((strings + found.name as usize) as *const c_char))
+    };
+    (found.info & 0xf == FUNCTION && found.section != 0).then_some((text, symbol))
+}
+
 /// The hash of GNU's tables.
 fn hash(name: &CStr) -> u32 {
     name.to_bytes()
@@ -138,7 +156,8 @@ fn hash(name: &CStr) -> u32 {
 
 /// The symbols of one hash, and those that share its bucket, are neighbours in the table.
 struct Chain {
-    hash: u32,
+    /// The hash of the symbols that are wanted; all of the bucket without.
+    hash: Option<u32>,
     /// The hash of the next symbol; null behind the last.
     next: *const u32,
     symbol: *const Symbol,
@@ -151,22 +170,62 @@ impl Chain {
     /// # Safety
     /// The addresses must be those of an object's tables.
     unsafe fn of(hashes: usize, symbols: usize, strings: usize, hash: u32) -> Option<Self> {
-        // SAFETY: the caller's promise: the number of buckets, the first symbol, and the words of a filter; then the filter,
-        // the buckets, and the hashes.
+        // SAFETY: the caller's promise.
         unsafe {
-            let head = (hashes as *const [u32; 4]).read();
-            let [buckets, first, filter, _] = head;
-            if buckets == 0 {
-                return None;
-            }
-            let start = hashes + size_of::<[u32; 4]>() + filter as usize * size_of::<u64>();
-            let bucket = (start as *const u32).add((hash % buckets) as usize).read();
-            if bucket < first {
-                return None;
-            }
-            let next = (start as *const u32).add((buckets + bucket - first) as usize);
+            let table = Buckets::of(hashes)?;
+            table
+                .chain(hash % table.count, symbols, strings)
+                .map(|of| Self { hash: Some(hash), ..of })
+        }
+    }
+
+    /// All symbols, by buckets.
+    ///
+    /// # Safety
+    /// The addresses must be those of an object's tables.
+    unsafe fn all_of(hashes: usize, symbols: usize, strings: usize) -> impl Iterator<Item = Self> {
+        // SAFETY: the caller's promise.
+        let table = unsafe { Buckets::of(hashes) };
+        table.into_iter().flat_map(move |table| {
+            // SAFETY: the caller's promise.
+            (0..table.count).filter_map(move |at| unsafe { table.chain(at, symbols, strings) })
+        })
+    }
+}
+
+/// A table of hashes, as far as it is read: the buckets, and behind them the hashes of symbols from the first one on.
+#[derive(Clone, Copy)]
+struct Buckets {
+    count: u32,
+    first: u32,
+    start: usize,
+}
+
+impl Buckets {
+    /// The table at this address; nothing if it is empty.
+    ///
+    /// # Safety
+    /// The address must be that of an object's table.
+    unsafe fn of(hashes: usize) -> Option<Self> {
+        // SAFETY: the caller's promise: the number of buckets, the first symbol, and the words of a filter, which comes next.
+        let [count, first, filter, _] = unsafe { (hashes as *const [u32; 4]).read() };
+        let start = hashes + size_of::<[u32; 4]>() + filter as usize * size_of::<u64>();
+        (count > 0).then_some(Self { count, first, start })
+    }
+
+    /// The symbols of a bucket, if it has some.
+    ///
+    /// # Safety
+    /// The addresses must be those of the object's other tables.
+    unsafe fn chain(self, at: u32, symbols: usize, strings: usize) -> Option<Chain> {
+        let words = self.start as *const u32;
+        // SAFETY: the buckets are there, and say where their symbols begin.
+        unsafe {
+            let bucket = words.add(at as usize).read();
+            let hash = bucket.checked_sub(self.first)?;
+            let next = words.add((self.count + hash) as usize);
             let symbol = (symbols as *const Symbol).add(bucket as usize);
-            Some(Self { hash, next, symbol, strings })
+            Some(Chain { hash: None, next, symbol, strings })
         }
     }
 }
@@ -187,7 +246,7 @@ impl Iterator for Chain {
                 self.next = if is_last { core::ptr::null() } else { self.next.add(1) };
                 self.symbol = self.symbol.add(1);
             }
-            if (hash | 1) == (self.hash | 1) {
+            if self.hash.is_none_or(|wanted| hash | 1 == wanted | 1) {
                 return Some((symbol, self.strings));
             }
         }
@@ -216,6 +275,23 @@ mod tests {
             assert_eq!(found, Some(linkers.addr()), "{name:?}");
         }
         assert_eq!(objects().find_map(|object| object.function(c"no_such_function")), None);
+    }
+
+    #[test]
+    fn all_functions_are_those_of_their_names() {
+        let libc = objects().last().expect("libc is loaded");
+        let all: std::vec::Vec<_> = libc.all_functions().collect();
+        assert!(all.len() > 1_000, "{}", all.len());
+        for (name, address) in all {
+            let mut found = libc.functions(name);
+            // SAFETY: it is in libc's table.
+            let is_found =
+                |symbol: *const Symbol| libc.base() + unsafe { (*symbol).value } == address;
+            assert!(found.any(is_found), "{name:?}");
+        }
+        for name in [c"malloc", c"dlopen"] {
+            assert!(libc.all_functions().any(|(found, _)| found == name), "{name:?}");
+        }
     }
 
     #[test]

@@ -6,73 +6,20 @@
 //! table of symbols. So whoever looks there finds what everybody else finds. What was looked up before stays, and so do the
 //! calls within libc.
 
-#![expect(unsafe_code, reason = "takes the place of dlopen, and changes libc's table of symbols")]
+#![expect(
+    unsafe_code,
+    reason = "takes the place of dlopen and dlmopen, and changes libc's table of symbols"
+)]
 #![cfg_attr(test, allow(dead_code, reason = "only programs call them"))]
 
 use crate::areas::areas;
-use crate::sys::{self, PAGE, Span};
+use crate::sys::{self, Errno, PAGE, Span};
+use crate::{child, exec, export};
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_int};
-use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicUsize};
+use core::ffi::{CStr, c_char, c_int, c_long};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::symbols::{self, Object, Symbol, objects};
-
-/// The functions of `libsuperpage.so` that libc has too.
-const OURS: [&CStr; 37] = [
-    c"mmap",
-    c"mmap64",
-    c"munmap",
-    c"mremap",
-    c"mprotect",
-    c"pkey_mprotect",
-    c"madvise",
-    c"posix_madvise",
-    c"process_madvise",
-    c"mseal",
-    c"remap_file_pages",
-    c"shmat",
-    c"shmdt",
-    c"mlock",
-    c"mlock2",
-    c"mlockall",
-    c"setrlimit",
-    c"setrlimit64",
-    c"prlimit",
-    c"prlimit64",
-    c"getrlimit",
-    c"getrlimit64",
-    c"execve",
-    c"execv",
-    c"execvp",
-    c"execvpe",
-    c"posix_spawn",
-    c"posix_spawnp",
-    c"clone",
-    c"pthread_create",
-    c"thrd_create",
-    c"pthread_attr_setstack",
-    c"daemon",
-    c"forkpty",
-    c"fork",
-    c"_Fork",
-    c"syscall",
-];
-
-/// The functions of `libsuperpage_malloc.so`.
-const MALLOC: [&CStr; 12] = [
-    c"malloc",
-    c"calloc",
-    c"realloc",
-    c"reallocarray",
-    c"free",
-    c"memalign",
-    c"aligned_alloc",
-    c"posix_memalign",
-    c"valloc",
-    c"pvalloc",
-    c"malloc_usable_size",
-    c"malloc_trim",
-];
 
 /// The function by which `libsuperpage_malloc.so` says whether its malloc is the process's.
 const ASKED: &CStr = c"superpage_malloc_is_ours";
@@ -88,30 +35,82 @@ pub(crate) unsafe extern "C" fn dlopen() {
         "push rdi",
         "push rsi",
         "sub rsp, 8",
-        "mov edi, esi",
         "call {before}",
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
         "jmp rax",
-        before = sym before,
+        before = sym before_dlopen,
     )
 }
 
-/// Before a library is loaded with these flags: the address of libc's dlopen.
-extern "C" fn before(flags: c_int) -> usize {
-    let is_deep = flags & libc::RTLD_DEEPBIND != 0 && areas().is_some();
-    if is_deep && !REDIRECTED.swap(true, Relaxed) {
-        redirect();
+/// dlmopen(3), jumped to as dlopen is.
+///
+/// # Safety
+/// As of dlmopen.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn dlmopen() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {before}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        before = sym before_dlmopen,
+    )
+}
+
+/// With the arguments of dlopen: the address of libc's.
+extern "C" fn before_dlopen(_: *const c_char, flags: c_int) -> usize {
+    before(flags);
+    DLOPEN.get()
+}
+
+/// With the arguments of dlmopen: the address of libc's. Another namespace than the program's has a libc of its own, and knows
+/// nothing of us.
+extern "C" fn before_dlmopen(namespace: c_long, _: *const c_char, flags: c_int) -> usize {
+    if namespace == libc::LM_ID_BASE {
+        before(flags);
     }
-    match NEXT.load(Relaxed) {
-        0 => {
-            let next = symbols::next(c"dlopen", dlopen as *const () as usize);
-            let next = next.unwrap_or(nothing as *const () as usize);
-            NEXT.store(next, Relaxed);
-            next
+    DLMOPEN.get()
+}
+
+/// Before a library is loaded with these flags.
+fn before(flags: c_int) {
+    if flags & libc::RTLD_DEEPBIND != 0 {
+        redirect_once();
+    }
+}
+
+/// A function of libc that is jumped to.
+struct Jump {
+    name: &'static CStr,
+    own: unsafe extern "C" fn(),
+    found: AtomicUsize,
+}
+
+static DLOPEN: Jump = Jump::new(c"dlopen", dlopen);
+static DLMOPEN: Jump = Jump::new(c"dlmopen", dlmopen);
+
+impl Jump {
+    const fn new(name: &'static CStr, own: unsafe extern "C" fn()) -> Self {
+        Self { name, own, found: AtomicUsize::new(0) }
+    }
+
+    fn get(&self) -> usize {
+        match self.found.load(Relaxed) {
+            0 => {
+                let next = symbols::next(self.name, self.own as *const () as usize);
+                let next = next.unwrap_or(nothing as *const () as usize);
+                self.found.store(next, Relaxed);
+                next
+            }
+            found => found,
         }
-        next => next,
     }
 }
 
@@ -120,8 +119,38 @@ extern "C" fn nothing() -> usize {
     0
 }
 
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-static REDIRECTED: AtomicBool = AtomicBool::new(false);
+/// The thread that redirects; [`NOT_YET`] before, and [`DONE`] after that.
+static REDIRECTING: AtomicU32 = AtomicU32::new(NOT_YET);
+const NOT_YET: u32 = 0;
+const DONE: u32 = u32::MAX;
+
+/// Redirects, or waits for the thread that does.
+fn redirect_once() {
+    let me = sys::thread();
+    loop {
+        let state = REDIRECTING.load(Acquire);
+        // A signal handler has come in between.
+        if state == DONE || state == me {
+            return;
+        }
+        // A fork may have left that thread in the parent.
+        if state != NOT_YET && is_of_this_process(state) {
+            sys::futex_wait_for(&REDIRECTING, state, sys::LOOK);
+        } else if REDIRECTING.compare_exchange(state, me, AcqRel, Acquire).is_ok() {
+            redirect();
+            REDIRECTING.store(DONE, Release);
+            sys::futex_wake(&REDIRECTING);
+            return;
+        }
+    }
+}
+
+/// Whether a thread runs in this process.
+fn is_of_this_process(thread: u32) -> bool {
+    // SAFETY: no signal is sent.
+    let asked = unsafe { syscalls::syscall!(syscalls::Sysno::tgkill, sys::process(), thread, 0) };
+    asked != Err(Errno::ESRCH)
+}
 
 /// Has libc's table of symbols lead to our functions.
 fn redirect() {
@@ -136,9 +165,16 @@ fn redirect() {
         // A program with a malloc of its own has libc's for such libraries.
         is_ours && objects().find_map(|object| object.function(c"free")) == malloc.function(c"free")
     });
-    let functions = OURS.map(|name| (ours, name));
-    let of_malloc = malloc.into_iter().flat_map(|malloc| MALLOC.map(|name| (malloc, name)));
-    let is_done = functions.into_iter().chain(of_malloc).all(|(ours, name)| lead(libc, ours, name));
+    // mimalloc may serve a process in which nothing else of ours does.
+    let ours = areas().map(|_| ours);
+    // What our functions call is found before libc's table says that it is them.
+    export::resolve();
+    exec::resolve();
+    child::resolve();
+    DLOPEN.get();
+    DLMOPEN.get();
+    let objects = ours.into_iter().chain(malloc);
+    let is_done = objects.map(|ours| lead(libc, ours)).fold(true, |all, done| all && done);
     if !is_done {
         sys::complain(
             "superpage: a library is loaded with RTLD_DEEPBIND, and libc's symbols cannot be changed: if the program \
@@ -147,15 +183,14 @@ fn redirect() {
     }
 }
 
-/// Has libc's functions of a name be that of another object; whether that is so, or none of theirs is to be changed.
-fn lead(libc: Object, ours: Object, name: &CStr) -> bool {
-    let Some(address) = ours.function(name) else { return true };
-    // A library between the two calls libc's by this way, and would come back to us.
-    if symbols::next(name, address) != libc.function(name) {
-        return true;
-    }
-    let value = address.wrapping_sub(libc.base());
-    libc.functions(name).all(|symbol| write(symbol, value))
+/// Has libc's functions be those of another object, where that has one of the same name; whether that could be done.
+fn lead(libc: Object, ours: Object) -> bool {
+    ours.all_functions().all(|(name, address)| {
+        // A library between the two calls libc's by this way, and would come back to us.
+        let is_next = symbols::next(name, address) == libc.function(name);
+        let value = address.wrapping_sub(libc.base());
+        !is_next || libc.functions(name).all(|symbol| write(symbol, value))
+    })
 }
 
 /// Writes the value of a symbol of libc's; whether that could be done.
