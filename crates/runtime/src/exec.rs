@@ -4,7 +4,7 @@
 //! musl's linker refuses to start one for which it cannot load a library, and sanitizers want to be the first. So a process
 //! that is not managed itself passes its environment on without our part of it, and one that is managed does so where the next
 //! program has another linker than glibc's. A program that is started by `system`, `popen` or `execl` has it: those call the
-//! kernel within libc.
+//! kernel within libc. So has one whose environment has more entries than there is room for.
 
 #![expect(unsafe_code, reason = "reads environments and programs, and calls libc's functions")]
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
@@ -44,29 +44,72 @@ pub(crate) fn note_managed() {
 type Environment = *const *const c_char;
 
 /// Whether a program is to begin without our part of the environment.
-fn begins_without(program: *const c_char) -> bool {
+fn begins_without(program: Program) -> bool {
     match MANAGED.load(Relaxed) {
         UNKNOWN => false,
-        managed if managed == ALL || managed == sys::process() => refuses_us(program),
+        managed if managed == ALL || managed == sys::process() => program.refuses_us(),
         _ => true,
     }
+}
+
+/// A program, as the functions of libc are told of it.
+#[derive(Clone, Copy)]
+enum Program {
+    /// Its file.
+    File(*const c_char),
+    /// Its file, or a name to look for in PATH.
+    Name(*const c_char),
+}
+
+impl Program {
+    /// Whether it refuses to begin with our libraries.
+    fn refuses_us(self) -> bool {
+        let (Self::File(text) | Self::Name(text)) = self;
+        if text.is_null() {
+            return false;
+        }
+        // SAFETY: the program gives it as the kernel wants it, a text with a zero.
+        let text = unsafe { CStr::from_ptr(text) };
+        match self {
+            Self::Name(_) if !text.to_bytes().contains(&b'/') => refuses_us_by_name(text),
+            _ => refuses_us(text),
+        }
+    }
+}
+
+/// As [`refuses_us`], of the first program of this name that PATH leads to.
+#[inline(never)]
+fn refuses_us_by_name(name: &CStr) -> bool {
+    // SAFETY: libc's getenv reads the environment, as the function that is called next does.
+    let path = unsafe { libc::getenv(c"PATH".as_ptr()) };
+    let path = match path.is_null() {
+        true => c"/bin:/usr/bin",
+        // SAFETY: it is a text with a zero.
+        false => unsafe { CStr::from_ptr(path) },
+    };
+    let mut place = [0; PAGE];
+    let mut found = path.to_bytes().split(|byte| *byte == b':').filter_map(|directory| {
+        let directory = if directory.is_empty() { b"." } else { directory };
+        let mut rest = &mut place[..];
+        for part in [directory, b"/", name.to_bytes_with_nul()] {
+            rest.split_off_mut(..part.len())?.copy_from_slice(part);
+        }
+        let file = CStr::from_bytes_until_nul(&place).ok()?;
+        sys::may_access(file, libc::X_OK).then(|| refuses_us(file))
+    });
+    found.next().unwrap_or(false)
 }
 
 /// Whether a program refuses to begin with our libraries, as far as its file says: its dynamic linker is another than glibc's,
 /// or AddressSanitizer has to be its first library.
 #[inline(never)]
-fn refuses_us(program: *const c_char) -> bool {
+fn refuses_us(program: &CStr) -> bool {
     const GLIBC: &[u8] = b"ld-linux-x86-64.so";
     /// The names of libraries lie in these first pages of a program. Chosen, not measured.
     const PAGES: usize = 64;
     /// More than the length of a name that is looked for.
     const OVERLAP: usize = 32;
-    if program.is_null() {
-        return false;
-    }
-    // SAFETY: the program gives it as the kernel wants it, a text with a zero.
-    let path = unsafe { CStr::from_ptr(program) };
-    let Ok(file) = sys::open(path, libc::O_RDONLY | libc::O_NONBLOCK) else { return false };
+    let Ok(file) = sys::open(program, libc::O_RDONLY | libc::O_NONBLOCK) else { return false };
     let mut bytes = [0; PAGE];
     let Ok(length) = sys::read(&file, &mut bytes) else { return false };
     let Some(linker) = linker_in(bytes.get(..length).unwrap_or_default()) else { return false };
@@ -202,7 +245,7 @@ pub(crate) unsafe extern "C" fn execve(
     // SAFETY: the caller's promise.
     let call =
         |environment| unsafe { syscalls::syscall!(Sysno::execve, path, arguments, environment) };
-    let done: Result<usize> = if !environment.is_null() && begins_without(path) {
+    let done: Result<usize> = if !environment.is_null() && begins_without(Program::File(path)) {
         without_ours(environment, call)
     } else {
         call(environment)
@@ -273,7 +316,7 @@ pub(crate) unsafe extern "C" fn execvpe(
     if let Some(areas) = managed {
         limited::before_another_program(areas);
     }
-    let failed = match !environment.is_null() && begins_without(core::ptr::null()) {
+    let failed = match !environment.is_null() && begins_without(Program::Name(file)) {
         true => without_ours(environment, |environment| next(file, arguments, environment)),
         false => next(file, arguments, environment),
     };
@@ -296,7 +339,7 @@ pub(crate) unsafe extern "C" fn posix_spawn(
     arguments: *const *const c_char,
     environment: Environment,
 ) -> c_int {
-    spawn(&SPAWN, path, environment, |spawn, environment| {
+    spawn(&SPAWN, Program::File(path), environment, |spawn, environment| {
         spawn(process, path, actions, attributes, arguments, environment)
     })
 }
@@ -314,7 +357,7 @@ pub(crate) unsafe extern "C" fn posix_spawnp(
     arguments: *const *const c_char,
     environment: Environment,
 ) -> c_int {
-    spawn(&SPAWNP, core::ptr::null(), environment, |spawn, environment| {
+    spawn(&SPAWNP, Program::Name(file), environment, |spawn, environment| {
         spawn(process, file, actions, attributes, arguments, environment)
     })
 }
@@ -331,7 +374,7 @@ type Spawn = extern "C" fn(
 /// Starts a child, which is not the process that is managed.
 fn spawn(
     next: &Next,
-    program: *const c_char,
+    program: Program,
     environment: Environment,
     call: impl FnOnce(Spawn, Environment) -> c_int,
 ) -> c_int {
@@ -340,7 +383,7 @@ fn spawn(
     let next = unsafe { core::mem::transmute::<*mut c_void, Spawn>(next) };
     let is_without = match MANAGED.load(Relaxed) {
         UNKNOWN => false,
-        ALL => refuses_us(program),
+        ALL => program.refuses_us(),
         _ => true,
     };
     match is_without && !environment.is_null() {

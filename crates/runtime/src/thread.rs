@@ -154,8 +154,7 @@ pub(crate) fn has_ended(number: u32) -> bool {
     number == 0 || asked == Err(Errno::ESRCH)
 }
 
-/// The number of threads that were started. Where all run, none of them ends before the process does; where one could not
-/// be started, nobody asks.
+/// The number of threads that were started.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Set to zero by the kernel when one of the threads ends.
