@@ -1,8 +1,8 @@
 //! A program that limits its own address space or data (RLIMIT_AS, RLIMIT_DATA): what the library has mapped counts as well, so
 //! the limit that the kernel gets is higher by that. The program reads what it has set, and a program that takes its place, or
-//! that a child of a fork becomes, has the limit that was meant.
+//! that a child becomes, has the limit that was meant.
 //!
-//! posix_spawn and vfork run no code of ours in the child, so a program that is started so has the higher limit.
+//! posix_spawn runs no code of ours in the child, so a program that is started so has the higher limit.
 
 #![expect(unsafe_code, reason = "reads and writes what the program's pointers to limits point to")]
 
@@ -92,6 +92,11 @@ pub(crate) unsafe fn set(
     let wanted = wanted.filter(|wanted| wanted[0] != NONE || before[0] != UNSET);
     let others = areas.limited.set.iter().all(|set| set[0].load(Relaxed) == UNSET);
     if wanted.is_some() && others {
+        // A heap needs its threads, and they need address space.
+        if areas.heap().is_some() {
+            let _space = areas.space.take();
+            areas.start_threads();
+        }
         match areas.pager() {
             None => memory::close(areas),
             // The memory of a heap goes on to be placed there, by exact sizes.
@@ -125,20 +130,28 @@ pub(crate) unsafe fn set(
 /// Has the kernel keep the limits that were meant: the process is to become another program. The one up to which a limit may be
 /// raised stays higher, so that it can be raised again if there is no such program.
 pub(crate) fn before_another_program(areas: &Areas) {
-    to_kernel(areas, |current, _| current);
+    change(areas, |meant, _| meant);
 }
 
 /// The program goes on, because there was no other to become.
 pub(crate) fn no_other_program(areas: &Areas) {
-    to_kernel(areas, u64::saturating_add);
+    change(areas, |_, higher| higher);
 }
 
-fn to_kernel(areas: &Areas, current: impl Fn(u64, u64) -> u64) {
+/// Has the kernel have one of two limits that hold: the one that was meant, or the higher one. A limit that is neither of them was
+/// set by somebody else, or by a child of vfork for itself, and stays.
+fn change(areas: &Areas, choose: impl Fn(u64, u64) -> u64) {
     let own = areas.limited.own.load(Relaxed);
     for (resource, set) in RESOURCES.into_iter().zip(&areas.limited.set) {
-        let [soft, most] = loaded(set);
-        if soft != UNSET {
-            sys::set_limit(resource, [current(soft, own), most.saturating_add(own)]);
+        let [meant, most] = loaded(set);
+        if meant == UNSET {
+            continue;
+        }
+        let (higher, most) = (meant.saturating_add(own), most.saturating_add(own));
+        let is_ours =
+            |[current, up_to]: Limits| [meant, higher].contains(&current) && up_to == most;
+        if sys::limits(resource).is_ok_and(is_ours) {
+            sys::set_limit(resource, [choose(meant, higher), most]);
         }
     }
 }

@@ -346,6 +346,12 @@ pub(crate) fn open(path: &CStr, flags: i32) -> Result<Descriptor> {
     Ok(Descriptor(int(opened)))
 }
 
+/// Whether this process may have that access to a file, as access(2) has it.
+pub(crate) fn may_access(path: &CStr, access: i32) -> bool {
+    // SAFETY: the path ends with a zero.
+    unsafe { syscall!(Sysno::faccessat, libc::AT_FDCWD, path.as_ptr(), access) }.is_ok()
+}
+
 /// Fills this with random bytes.
 ///
 /// # Errors
@@ -681,11 +687,16 @@ pub(crate) fn address_space() -> Option<usize> {
     Some(pages.parse::<usize>().ok()? * PAGE)
 }
 
-/// A limit of this process; nothing if there is none.
-pub(crate) fn limit(resource: u32) -> Option<u64> {
+/// A limit of this process: the one that holds, and the one up to which that may be raised.
+pub(crate) fn limits(resource: u32) -> Result<[u64; 2]> {
     let mut limits = [0_u64; 2];
     let none = core::ptr::null::<u64>();
     // SAFETY: the kernel writes a pair of limits.
-    let done = unsafe { syscall!(Sysno::prlimit64, 0, resource, none, limits.as_mut_ptr()) };
-    (done.is_ok() && limits[0] != u64::MAX).then_some(limits[0])
+    unsafe { syscall!(Sysno::prlimit64, 0, resource, none, limits.as_mut_ptr()) }?;
+    Ok(limits)
+}
+
+/// The limit of this process that holds; nothing if there is none.
+pub(crate) fn limit(resource: u32) -> Option<u64> {
+    limits(resource).ok().map(|[current, _]| current).filter(|current| *current != u64::MAX)
 }
