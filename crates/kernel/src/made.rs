@@ -2,8 +2,10 @@
 //! before it is made.
 //!
 //! A process that is killed leaves what it made, and its records; [`undo_left_behind`] takes both away. Whoever made a thing holds a
-//! lock on its record, so nothing is taken from a process that runs. A record names the boot, because cgroups do not outlive it, while
-//! a swap file does.
+//! lock on its record, so nothing is taken from a process that runs. A record names the boot, because cgroups do not outlive it.
+//!
+//! Records lie in `/run` by default, which is empty after a boot. So a swap file whose process was killed stays after that, out of
+//! use, until the next run with a swap file in the same directory replaces it.
 
 use crate::cgroup;
 use crate::error::{Error, Result};
@@ -23,6 +25,8 @@ pub const MADE: &str = "made";
 const LOCK: &str = "made.lock";
 /// The ending of the files of records.
 pub(crate) const RECORD: &str = "json";
+/// The ending of a record that is being written.
+const UNFINISHED: &str = "new";
 /// Others hold the lock for as long as it takes to undo what was left. Chosen.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(10);
@@ -64,17 +68,19 @@ struct Record {
 /// Something that a process left when it was killed, and how that was taken away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// The thing that was left.
-    pub thing: Thing,
+    /// The thing that was left; `None` where its record cannot be understood.
+    pub thing: Option<Thing>,
     /// Whether it is gone. Its record stays otherwise.
     pub outcome: Result<()>,
 }
 
 impl fmt::Display for Removal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.outcome {
-            Ok(()) => write!(f, "{}: removed", self.thing),
-            Err(error) => write!(f, "{}: not removed: {error}", self.thing),
+        match (&self.thing, &self.outcome) {
+            (Some(thing), Ok(())) => write!(f, "{thing}: removed"),
+            (Some(thing), Err(error)) => write!(f, "{thing}: not removed: {error}"),
+            (None, Ok(())) => write!(f, "a record: removed"),
+            (None, Err(error)) => write!(f, "{error}"),
         }
     }
 }
@@ -129,31 +135,49 @@ pub fn left_behind(state: &Path) -> Result<Vec<Thing>> {
     Ok(left)
 }
 
-/// Takes away what processes that have ended left, by the records in `state`. What was found.
+/// Takes away what processes that have ended left, by the records in `state`. What was found: also the records that cannot be
+/// understood, which stay.
 ///
 /// # Errors
-/// As [`left_behind`].
+/// [`Error::Denied`], and what else the files in `state` can fail with.
 pub fn undo_left_behind(state: &Path) -> Result<Vec<Removal>> {
-    if records(state)?.is_empty() {
+    if files(state)?.is_empty() {
         return Ok(Vec::new());
     }
     let _lock = lock(state)?;
     let mut removals = Vec::new();
+    for file in files(state)? {
+        if file.extension().is_some_and(|extension| extension == UNFINISHED) {
+            // Its maker had the lock, and was killed before it made anything.
+            remove(&file)?;
+        }
+    }
     for file in records(state)? {
-        let Some(record) = Record::load(&file)? else { continue };
+        let record = match Record::load(&file) {
+            Ok(Some(record)) => record,
+            Ok(None) => continue,
+            Err(error) => {
+                removals.push(Removal { thing: None, outcome: Err(error) });
+                continue;
+            }
+        };
         if has_maker(&file)? {
             continue;
         }
         let is_there = record.is_there()?;
         let outcome = if is_there { record.thing.undo() } else { Ok(()) };
         if outcome.is_ok() {
-            std::fs::remove_file(&file).map_err(|error| Error::from_io(&error, "delete", &file))?;
+            remove(&file)?;
         }
         if is_there {
-            removals.push(Removal { thing: record.thing, outcome });
+            removals.push(Removal { thing: Some(record.thing), outcome });
         }
     }
     Ok(removals)
+}
+
+fn remove(file: &Path) -> Result<()> {
+    std::fs::remove_file(file).map_err(|error| Error::from_io(&error, "delete", file))
 }
 
 impl Thing {
@@ -183,7 +207,7 @@ impl Record {
             .map_err(|error| Error::Journal { path: path.to_owned(), why: error.to_string() })?;
         let explain = |error: std::io::Error| Error::from_io(&error, "write", path);
         // It is there whole and locked, or not at all.
-        let new = path.with_extension("new");
+        let new = path.with_extension(UNFINISHED);
         let mut file = File::create(&new).map_err(explain)?;
         file.lock().and_then(|()| file.write_all(&text)).map_err(explain)?;
         std::fs::rename(&new, path).map_err(explain)?;
@@ -225,17 +249,21 @@ fn lock(state: &Path) -> Result<Lock> {
 
 /// The files of the records in `state`, in the order of their names.
 pub(crate) fn records(state: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = files(state)?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == RECORD));
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+/// The files in `state`; none where that is not there.
+fn files(state: &Path) -> Result<Vec<PathBuf>> {
     let explain = |error: &std::io::Error| Error::from_io(error, "read", state);
     let entries = match std::fs::read_dir(state) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(|error| explain(&error))?,
     };
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths =
-        paths.collect::<std::io::Result<Vec<PathBuf>>>().map_err(|error| explain(&error))?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == RECORD));
-    paths.sort_unstable();
-    Ok(paths)
+    paths.collect::<std::io::Result<Vec<PathBuf>>>().map_err(|error| explain(&error))
 }
 
 #[cfg(test)]
@@ -275,7 +303,7 @@ mod tests {
             let thing = Thing::SwapFile(file.clone());
             of_killed(state.path(), boot_id, &thing);
             assert_eq!(left_behind(state.path()), Ok(vec![thing.clone()]));
-            let removal = Removal { thing, outcome: Ok(()) };
+            let removal = Removal { thing: Some(thing), outcome: Ok(()) };
             assert_eq!(undo_left_behind(state.path()), Ok(vec![removal]));
             assert!(!file.exists());
             assert_eq!(undo_left_behind(state.path()), Ok(Vec::new()));
@@ -305,14 +333,27 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_none_is_an_error_and_stays() {
+    fn a_record_that_is_none_is_told_and_stays_and_the_others_go() {
         let state = tempfile::tempdir().expect("a directory");
-        let file = state.path().join("1.json");
+        let (bad, unfinished) = (state.path().join("0.json"), state.path().join("2.new"));
+        let swap = state.path().join(swap::NAME);
         for text in ["", "{}", "{\"boot_id\": 3}"] {
-            fs::write(&file, text).expect("written");
-            let found = undo_left_behind(state.path());
-            assert!(matches!(found, Err(Error::Journal { .. })), "{found:?}");
-            assert!(file.exists());
+            fs::write(&bad, text).expect("written");
+            fs::write(&unfinished, text).expect("written");
+            fs::write(&swap, "").expect("written");
+            of_killed(state.path(), &boot(), &Thing::SwapFile(swap.clone()));
+            let found = undo_left_behind(state.path()).expect("readable");
+            assert!(
+                matches!(
+                    found[..],
+                    [
+                        Removal { thing: None, outcome: Err(Error::Journal { .. }) },
+                        Removal { thing: Some(_), outcome: Ok(()) }
+                    ]
+                ),
+                "{found:?}"
+            );
+            assert!(bad.exists() && !unfinished.exists() && !swap.exists());
         }
         assert_eq!(undo_left_behind(Path::new("/nonexistent")), Ok(Vec::new()));
     }

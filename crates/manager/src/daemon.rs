@@ -148,7 +148,11 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
     // First of all: whatever else fails, also the configuration, what a crash left behind is put back.
     // Where there is no state there is nothing to put back, and nothing is made for a configuration that cannot be used.
     let opened = state.exists().then(|| put_back_and_open(state));
-    let config = read_config(config_path)?;
+    let config = read_config(config_path).inspect_err(|_| {
+        if let Some(Err(error)) = &opened {
+            warn!("what an earlier run left changed could not be put back: {error}");
+        }
+    })?;
     let (locks, settings, repairs) = opened.unwrap_or_else(|| put_back_and_open(state))?;
     check_essentials()?;
     if let Err(error) = &locks.machine {

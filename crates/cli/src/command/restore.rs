@@ -19,23 +19,28 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     let _machine = Lock::of_machine()?;
     let (_settings, mut repairs) = Settings::open(&arguments.state, Mode::Apply)?;
     let run = arguments.state.join(settings::RUN);
-    if run.try_exists()? {
-        match Settings::open(&run, Mode::Apply) {
-            Ok((_settings, more)) => repairs.extend(more),
-            // A program runs: what was changed for it is put back at its end.
-            Err(Error::Busy { .. }) => {}
-            Err(error) => return Err(error.into()),
+    let of_runs = match run.try_exists()?.then(|| Settings::open(&run, Mode::Apply)) {
+        Some(Ok((_settings, more))) => {
+            repairs.extend(more);
+            Ok(())
         }
-    }
-    let removals = zram::remove_left_behind(&arguments.state.join(ZRAM))?;
-    let made = made::undo_left_behind(&arguments.state.join(MADE))?;
-    if repairs.is_empty() && removals.is_empty() && made.is_empty() {
+        // A program runs: what was changed for it is put back at its end.
+        None | Some(Err(Error::Busy { .. })) => Ok(()),
+        Some(Err(error)) => Err(error),
+    };
+    let removals = zram::remove_left_behind(&arguments.state.join(ZRAM));
+    let made = made::undo_left_behind(&arguments.state.join(MADE));
+    let lines = repairs.iter().map(|repair| format!("{repair}\n"));
+    let lines = lines.chain(removals.iter().flatten().map(|removal| format!("{removal}\n")));
+    let lines = lines.chain(made.iter().flatten().map(|removal| format!("{removal}\n")));
+    let lines: String = lines.collect();
+    // What was put back is said, whatever could not be.
+    show::print(&lines)?;
+    of_runs?;
+    let (removals, made) = (removals?, made?);
+    if lines.is_empty() {
         return show::print(NOTHING);
     }
-    let lines = repairs.iter().map(|repair| format!("{repair}\n"));
-    let lines = lines.chain(removals.iter().map(|removal| format!("{removal}\n")));
-    let lines = lines.chain(made.iter().map(|removal| format!("{removal}\n")));
-    show::print(&lines.collect::<String>())?;
     if let Some(removal) = made.iter().find(|removal| removal.outcome.is_err()) {
         return Err(Failure::Failed(anyhow::anyhow!("{removal}")));
     }
