@@ -9,7 +9,8 @@ use common::machine::{self, Test};
 use common::subject::{self, Subject, next_order, say};
 use common::{Ended, Holds, PROGRAM, Said, superpage, wait_for, without, worker};
 use libtest_mimic::Failed;
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, Uid, getrlimit, setrlimit};
+use rustix::thread::set_thread_uid;
 use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
@@ -396,6 +397,9 @@ fn stress_ng_finds_nothing_wrong() -> Ended {
     Ok(())
 }
 
+/// The user that processes with such memory belong to: nobody.
+const HOSTILE: u32 = 65_534;
+
 /// A process whose memory is bloat on huge pages at one moment, and at the next one without pages, which nobody fills.
 fn be_flipping() -> Ended {
     let mut memory = OwnVma::private(HugePages(16))?;
@@ -410,18 +414,24 @@ fn be_flipping() -> Ended {
             std::thread::sleep(Duration::from_millis(30));
         }
     });
+    // Of this thread alone, by which the process is known: the other one may leave memory to nobody as root only.
+    set_thread_uid(Uid::from_raw(HOSTILE))?;
     subject_waits()
 }
 
-/// Whoever reads such memory at the wrong moment waits for ever, and the daemon goes on without.
+/// Whoever reads such memory at the wrong moment waits for ever, and the daemon goes on without: also where one user has eight
+/// such processes, as many as one user may keep threads waiting.
 fn memory_that_never_answers_keeps_nobody_waiting() -> Ended {
-    let subject = Subject::start("flipping")?;
-    let config = Config::all_of(&[subject.pid()]);
+    let subjects = (0..8).map(|_| Subject::start("flipping")).collect::<Result<Vec<_>, _>>()?;
+    let mut include: Vec<Pid> = subjects.iter().map(Subject::pid).collect();
+    let config = Config::all_of(&include);
     let home = Home::with(&config)?;
     let daemon = home.start()?;
-    std::thread::sleep(Duration::from_secs(15));
+    let gives_up = |line: &Value| says(line, "a step of a pass takes longer than it may");
+    daemon.wait_since(0, "it to wait for one of them", gives_up)?;
     let mut worker = worker(WorkloadKind::RandomAccessR, Bytes::from_mib(64))?;
-    let both = Config { include: vec![subject.pid(), worker.pid()], ..config };
+    include.push(worker.pid());
+    let both = Config { include, ..config };
     home.configure(&both.to_string())?;
     daemon.signal(Signal::HUP)?;
     let is_split = |line: &Value| says(line, "split huge pages") && line["pid"] == worker.pid().0;
