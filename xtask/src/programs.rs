@@ -14,8 +14,8 @@ use crate::test::tally::{Failure, Tally};
 use anyhow::{Context, Result, anyhow, ensure};
 use compared::Outcome;
 pub(crate) use declared::{DIRECTORY, Program, parse};
-use declared::{Way, all};
-use had::Had;
+use declared::{Known, Way, all};
+use had::{Had, NotHad};
 pub(crate) use page::{PAGE, markdown};
 use ran::Ran;
 pub(crate) use rows::{ROWS, Row};
@@ -95,7 +95,7 @@ fn count(row: &Row, tally: &mut Tally) {
             tally.skipped += 1;
             tally.skips.push(format!("skipped {name}: {}", row.why));
         }
-        Outcome::Differs | Outcome::Stale | Outcome::Unstable => {
+        Outcome::Differs | Outcome::Stale | Outcome::Unstable | Outcome::Broken => {
             tally.failed += 1;
             let said = row.why.lines().map(str::to_owned).collect();
             let program = "programs".to_owned();
@@ -155,12 +155,15 @@ fn try_all(shell: &Shell, programs: &[Program], superpage: &Path, how: How) -> R
         let begin = Instant::now();
         let is_late = begin - first > how.limit;
         let had = match is_late {
-            true => Err(anyhow!("the {} s for all programs were over", how.limit.as_secs())),
+            true => Err(NotHad::Here(anyhow!(
+                "the {} s for all programs were over",
+                how.limit.as_secs()
+            ))),
             false => had::get(shell, program, &work),
         };
         let (version, tried) = match had {
             Ok(had) => (had.version(program), try_one(program, &had, superpage, how.native)?),
-            Err(why) => (String::new(), vec![Tried::skipped(format!("{why:#}"))]),
+            Err(why) => (String::new(), vec![Tried::not_had(&why)]),
         };
         let of_this: Vec<Row> =
             tried.into_iter().map(|tried| origin.row(program, &version, tried)).collect();
@@ -190,8 +193,12 @@ struct Tried {
 }
 
 impl Tried {
-    fn skipped(why: String) -> Self {
-        Self { way: None, outcome: Outcome::Skipped, why, native_seconds: 0.0, seconds: 0.0 }
+    fn not_had(why: &NotHad) -> Self {
+        let (outcome, why) = match why {
+            NotHad::Here(why) => (Outcome::Skipped, why),
+            NotHad::Anywhere(why) => (Outcome::Broken, why),
+        };
+        Self { way: None, outcome, why: format!("{why:#}"), native_seconds: 0.0, seconds: 0.0 }
     }
 }
 
@@ -233,22 +240,26 @@ fn unstable(program: &Program, had: &Had, superpage: &Path, native: &Ran) -> Res
     }))
 }
 
+/// What is declared for a way: by its name, or for each.
+fn declared<T>(all: &BTreeMap<Way, T>, way: Way) -> Option<&T> {
+    all.get(&way).or_else(|| all.get(&Way::Each))
+}
+
 /// Whether a run differs from the native one, and whether it is known why.
 fn judge(program: &Program, way: Way, native: &Ran, with: &Ran) -> (Outcome, String) {
     let difference = compared::compare(native, with);
-    let known = |reasons: &BTreeMap<Way, String>| {
-        reasons.get(&way).or_else(|| reasons.get(&Way::Each)).cloned()
-    };
-    let reason = known(&program.differs);
-    let of_notes = known(&program.notes).filter(|_| difference.program.is_none());
+    let known = declared(&program.differs, way);
+    let of_notes = declared(&program.notes, way).filter(|_| difference.program.is_none());
     let has_notes = difference.notes.is_some();
-    match (difference.whole(), reason, of_notes) {
+    match (difference.whole(), known, of_notes) {
         (None, None, None) => (Outcome::Same, String::new()),
-        (None, Some(reason), _) | (None, None, Some(reason)) => {
-            (Outcome::Stale, format!("it is the same, though it is declared to differ: {reason}"))
+        (None, Some(Known { why, .. }), _) | (None, None, Some(why)) => {
+            (Outcome::Stale, format!("it is the same, though it is declared to differ: {why}"))
         }
-        (Some(_), Some(reason), _) => (Outcome::Explained, reason),
-        (Some(_), None, Some(reason)) if has_notes => (Outcome::Explained, reason),
-        (Some(whole), None, _) => (Outcome::Differs, whole),
+        (Some(whole), Some(known), _) if whole.contains(&known.seen) => {
+            (Outcome::Explained, known.why.clone())
+        }
+        (Some(_), None, Some(why)) if has_notes => (Outcome::Explained, why.clone()),
+        (Some(whole), _, _) => (Outcome::Differs, whole),
     }
 }

@@ -23,12 +23,14 @@ pub(crate) enum Outcome {
     Unstable,
     /// The program cannot be had or run here.
     Skipped,
+    /// The program cannot be set up as it is declared, though all that it needs is there.
+    Broken,
 }
 
 impl Outcome {
     /// Whether somebody has to look at it.
     pub(crate) fn is_failure(self) -> bool {
-        matches!(self, Self::Differs | Self::Stale | Self::Unstable)
+        matches!(self, Self::Differs | Self::Stale | Self::Unstable | Self::Broken)
     }
 }
 
@@ -41,6 +43,7 @@ impl fmt::Display for Outcome {
             Self::Stale => "STALE",
             Self::Unstable => "UNSTABLE",
             Self::Skipped => "skipped",
+            Self::Broken => "BROKEN",
         })
     }
 }

@@ -64,13 +64,23 @@ pub(crate) struct Program {
     /// The most seconds for one run.
     #[serde(default = "timeout")]
     pub(crate) timeout: u64,
-    /// Known differences, and why they are so. A run that is the same all the same is a failure.
+    /// Known differences. A run that is the same all the same, or that differs otherwise, is a failure.
     #[serde(default)]
-    pub(crate) differs: BTreeMap<Way, String>,
+    pub(crate) differs: BTreeMap<Way, Known>,
     /// Ways in which Superpage has something to say, such as that the program runs unmanaged, and why. What the program prints
     /// and how it ends is the same then.
     #[serde(default)]
     pub(crate) notes: BTreeMap<Way, String>,
+}
+
+/// A difference that is known.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Known {
+    /// A part of the difference, as a run prints that.
+    pub(crate) seen: String,
+    /// Why it is so.
+    pub(crate) why: String,
 }
 
 fn ways() -> Vec<Way> {

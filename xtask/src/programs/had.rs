@@ -1,5 +1,5 @@
 //! How a program is had: packages are installed, sources are fetched and built, below the directory of what is built where they
-//! can be. What cannot be had is an error that says why.
+//! can be. What cannot be had is an error that says why, and whether the machine or the declaration is the cause.
 
 use super::declared::{DIRECTORY, Program};
 use crate::setup::{self, done};
@@ -24,22 +24,32 @@ pub(crate) struct Had {
     src: PathBuf,
 }
 
+/// Why a program cannot be had.
+#[derive(Debug)]
+pub(crate) enum NotHad {
+    /// This machine lacks something.
+    Here(anyhow::Error),
+    /// What is declared cannot be carried out where all that it needs is there.
+    Anywhere(anyhow::Error),
+}
+
+impl From<anyhow::Error> for NotHad {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Here(error)
+    }
+}
+
 /// Gets the program, or says why it cannot be had.
-pub(crate) fn get(shell: &Shell, program: &Program, work: &Path) -> Result<Had> {
+pub(crate) fn get(shell: &Shell, program: &Program, work: &Path) -> Result<Had, NotHad> {
     let had = Had {
         built: work.join(&program.name),
         scratch: work.join("scratch").join(&program.name),
-        src: std::path::absolute(DIRECTORY)?.join("src"),
+        src: std::path::absolute(DIRECTORY).context("find the declarations")?.join("src"),
     };
-    std::fs::create_dir_all(&had.built)?;
+    std::fs::create_dir_all(&had.built).context("make a directory for it")?;
     packages(shell, program)?;
     had.build(program)?;
-    if let Some(check) = &program.check {
-        let checked = had.shell(check).current_dir(&had.built).output()?;
-        let words = String::from_utf8_lossy(&checked.stderr).into_owned();
-        let last = words.lines().next_back().unwrap_or("its check fails").to_owned();
-        ensure!(checked.status.success(), "{last}");
-    }
+    had.check(program)?;
     Ok(had)
 }
 
@@ -99,13 +109,34 @@ impl Had {
         said.unwrap_or_default()
     }
 
+    /// Sees that the program can run here.
+    fn check(&self, program: &Program) -> Result<()> {
+        let Some(check) = &program.check else { return Ok(()) };
+        let checked = self.shell(check).current_dir(&self.built).output()?;
+        let words = String::from_utf8_lossy(&checked.stderr).into_owned();
+        let last = words.lines().next_back().unwrap_or("its check fails").to_owned();
+        ensure!(checked.status.success(), "{last}");
+        Ok(())
+    }
+
     /// Fetches and builds what is declared, unless it was built so already.
-    fn build(&self, program: &Program) -> Result<()> {
+    fn build(&self, program: &Program) -> Result<(), NotHad> {
         let stamp = self.built.join(STAMP);
         let wanted = self.wanted(program)?;
         if std::fs::read_to_string(&stamp).is_ok_and(|was| was == wanted) {
             return Ok(());
         }
+        self.fetch(program)?;
+        if let Some(setup) = &program.setup {
+            let commands = format!("set -eu -o pipefail\n{setup}");
+            let made = done(self.shell(&commands).current_dir(&self.built));
+            made.context("it cannot be built").map_err(NotHad::Anywhere)?;
+        }
+        Ok(std::fs::write(&stamp, wanted).with_context(|| format!("write {}", stamp.display()))?)
+    }
+
+    /// Fetches what is declared, into an empty directory.
+    fn fetch(&self, program: &Program) -> Result<()> {
         std::fs::remove_dir_all(&self.built)?;
         std::fs::create_dir_all(&self.built)?;
         if let Some(packages) = &program.python {
@@ -120,11 +151,7 @@ impl Had {
         if let Some(source) = &program.source {
             self::source(source, &self.built).context("its source cannot be had")?;
         }
-        if let Some(setup) = &program.setup {
-            let commands = format!("set -eu -o pipefail\n{setup}");
-            done(self.shell(&commands).current_dir(&self.built)).context("it cannot be built")?;
-        }
-        Ok(std::fs::write(stamp, wanted)?)
+        Ok(())
     }
 
     fn python(&self, packages: &[String]) -> Result<()> {

@@ -92,15 +92,19 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Row>> {
     text.lines().map(row).collect()
 }
 
-/// Replaces the kept rows of the programs that these are of, and makes the page. Two runs at a time wait for each other.
+/// Replaces the kept rows of the programs that these are of, and makes the page. A program that was skipped keeps what rows it
+/// has. Two runs at a time wait for each other.
 pub(crate) fn keep(rows: &[Row], lock: &Path) -> Result<()> {
     let lock = std::fs::File::create(lock).context("make a file to lock")?;
     lock.lock().context("lock the rows")?;
     let kept = std::fs::read_to_string(ROWS).unwrap_or_default();
     let mut all: Vec<Row> = parse(&kept)?;
     let declared: Vec<String> = super::all()?.into_iter().map(|program| program.name).collect();
-    all.retain(|old| rows.iter().all(|row| row.program != old.program));
-    all.extend_from_slice(rows);
+    let is_known = |row: &Row| all.iter().any(|old| old.program == row.program);
+    let is_new = |row: &&Row| row.outcome != Outcome::Skipped || !is_known(row);
+    let new: Vec<Row> = rows.iter().filter(is_new).cloned().collect();
+    all.retain(|old| new.iter().all(|row| row.program != old.program));
+    all.extend(new);
     let place = |row: &Row| declared.iter().position(|name| *name == row.program);
     all.retain(|row| place(row).is_some());
     all.sort_by_key(place);
