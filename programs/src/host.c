@@ -1,4 +1,4 @@
-/* Loads a plugin as its arguments say (deep, lazy, namespace), and passes memory to it and back: small and large blocks and mappings. */
+/* Loads a plugin as its arguments say (deep, lazy, base, namespace), and passes memory to it and back: small and large blocks and mappings. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -28,13 +28,15 @@ static void *pass(void *is_own) {
 
 int main(int count, char **words) {
     int mode = RTLD_NOW;
-    const char *is_apart = NULL;
+    const char *is_apart = NULL, *is_base = NULL;
     for (int at = 2; at < count; at++) {
         if (!strcmp(words[at], "deep")) mode |= RTLD_DEEPBIND;
         if (!strcmp(words[at], "lazy")) mode = (mode & ~RTLD_NOW) | RTLD_LAZY;
+        if (!strcmp(words[at], "base")) is_base = words[at];
         if (!strcmp(words[at], "namespace")) is_apart = words[at];
     }
-    void *plugin = is_apart ? dlmopen(LM_ID_NEWLM, words[1], mode) : dlopen(words[1], mode);
+    void *plugin = is_apart ? dlmopen(LM_ID_NEWLM, words[1], mode)
+                   : is_base ? dlmopen(LM_ID_BASE, words[1], mode) : dlopen(words[1], mode);
     if (!plugin) { puts(dlerror()); return 2; }
     take = dlsym(plugin, "take"), give = dlsym(plugin, "give"), grow = dlsym(plugin, "grow");
     by_libc = dlsym(plugin, "by_libc"), map = dlsym(plugin, "map"), unmap = dlsym(plugin, "unmap");
