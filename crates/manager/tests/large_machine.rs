@@ -321,7 +321,7 @@ fn programs_with_a_page_in_each_range_are_not_all_remembered() {
         let programs = (0..40).map(|number| Program::new(number, TIB / 4, 1)).collect();
         let mut machine = Machine::new(programs, policy, Share::ALL);
         let measured = Measured::begin();
-        machine.run(Time::ZERO + MINUTE * 2, |programs| {
+        machine.run(Time::ZERO + MINUTE, |programs| {
             programs.iter_mut().for_each(|one| one.faults += 1_000);
         });
         let peak = measured.peak();
@@ -363,13 +363,13 @@ fn a_program_is_known_to_its_end_whatever_others_have() {
     victim.present[300..].fill(500);
     programs.insert(0, victim);
     let mut machine = Machine::new(programs, "superpage", Share::ALL);
-    let end = Time::ZERO + MINUTE * 10;
+    let end = Time::ZERO + MINUTE * 3;
     machine.run(end, |programs| programs.iter_mut().for_each(|one| one.faults += 1_000));
     let huge = machine.programs[0].present.iter().filter(|present| **present == HUGE).count();
     assert_eq!(huge, 300, "of those that lie behind");
     // It frees most of them: what would be bloat again is not made again.
     machine.programs[0].present[300..].fill(100);
-    machine.run(end + MINUTE * 10, |programs| {
+    machine.run(end + MINUTE * 3, |programs| {
         programs.iter_mut().for_each(|one| one.faults += 1_000);
     });
     let huge = machine.programs[0].present.iter().filter(|present| **present == HUGE).count();
