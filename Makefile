@@ -50,7 +50,6 @@ test: tools ## the whole gate: formatting, clippy, tidy, documentation, every te
 	$(CARGO) xtask test
 
 test-kernels: tools ## the live tests on Debian's newest 6.12 and newest unstable kernel, in guests
-	$(CARGO) xtask setup
 	$(CARGO) xtask test-kernels
 
 test-programs: tools ## programs from elsewhere with and without Superpage, half an hour; keeps the rows and the page

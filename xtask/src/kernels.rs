@@ -9,32 +9,28 @@ mod guest;
 mod initramfs;
 mod table;
 
-use crate::test::tally::Tally;
 use anyhow::{Context, Result, bail, ensure};
 use debian::Kernel;
 use guest::{Ran, Variant};
 use initramfs::{Program, Work};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use xshell::Shell;
 
 /// Debian's suites whose newest kernel is tried, and what that kernel is for us: the oldest that is supported, and the newest.
 const SUITES: [&str; 2] = ["trixie", "sid"];
-/// The most time that the gate gives the tests on one kernel, its boot with it.
-const IN_GATE: Duration = Duration::from_secs(150);
-/// The most time for all tests on one kernel outside the gate.
+/// The most time for all tests on one kernel.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Runs all tests in all guests, or some programs of them on one suite's kernel, and prints the table.
-pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+pub(crate) fn run(shell: &Shell, arguments: &[String]) -> Result<ExitCode> {
     let (suites, named): (Vec<&str>, &[String]) = match arguments {
         [] => (SUITES.to_vec(), &[]),
         [suite, named @ ..] if SUITES.contains(&suite.as_str()) => (vec![suite.as_str()], named),
         _ => bail!("say no suite for all, or one of {}", SUITES.join(" and ")),
     };
-    if let Some(why) = guest::missing() {
-        bail!("{why}");
-    }
+    guest::provide(shell)?;
     let directory = directory()?;
     let mut programs = initramfs::programs()?;
     if !named.is_empty() {
@@ -52,7 +48,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
             if chosen.is_empty() {
                 continue;
             }
-            let ran = boot(&kernel, &chosen, &[], variant, LIMIT, &directory)?;
+            let ran = boot(&kernel, &chosen, variant, LIMIT, &directory)?;
             columns.push((format!("{}{}", kernel.version, variant.suffix()), ran));
         }
     }
@@ -64,7 +60,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 /// Whether a program runs in this variant of the guest, where these were named or, if none were, all are to run.
 fn is_meant(program: &Program, variant: Variant, named: &[String]) -> bool {
     // What differs in the other guests is the memory, which these are about.
-    let is_about_memory = named.is_empty() && program.is_in_gate();
+    let is_about_memory = named.is_empty() && program.is_about_memory();
     match variant {
         Variant::Plain | Variant::Large => !program.is_about_nodes(),
         Variant::Nodes => program.is_about_nodes() || is_about_memory,
@@ -73,16 +69,14 @@ fn is_meant(program: &Program, variant: Variant, named: &[String]) -> bool {
 }
 
 /// Runs superpage in a guest, prints what it says, and ends with its exit code.
-pub(crate) fn superpage(arguments: &[String]) -> Result<ExitCode> {
+pub(crate) fn superpage(shell: &Shell, arguments: &[String]) -> Result<ExitCode> {
     let Some((suite, words)) = arguments
         .split_first()
         .filter(|(suite, words)| SUITES.contains(&suite.as_str()) && !words.is_empty())
     else {
         bail!("say one of {}, and what superpage is to be given", SUITES.join(" and "));
     };
-    if let Some(why) = guest::missing() {
-        bail!("{why}");
-    }
+    guest::provide(shell)?;
     let directory = directory()?;
     let built = crate::test::command(&["build", "-p", "superpage-cli"]).status();
     ensure!(built.context("starting cargo")?.success(), "superpage cannot be built");
@@ -95,55 +89,16 @@ pub(crate) fn superpage(arguments: &[String]) -> Result<ExitCode> {
     Ok(ran.exit_code().map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Some of the tests, on the oldest kernel that is supported.
-pub(crate) fn in_gate(tally: &mut Tally) -> Result<bool> {
-    let begin = Instant::now();
-    let directory = directory()?;
-    let kernel = match guest::missing()
-        .map_or_else(|| debian::fetch(SUITES[0], &directory), |why| bail!("{why}"))
-    {
-        Ok(kernel) => kernel,
-        Err(error) => return Ok(skip(tally, &format!("{error:#}"))),
-    };
-    let programs = initramfs::programs()?;
-    let chosen: Vec<Program> = programs.into_iter().filter(Program::is_in_gate).collect();
-    let boot = |programs: &[Program]| {
-        boot(&kernel, programs, &initramfs::SLOW, Variant::Plain, IN_GATE, &directory)
-    };
-    let mut ran = boot(&chosen)?;
-    let fails = |program: &&Program| ran.failing().contains(&program.name.as_str());
-    let failing: Vec<Program> = chosen.iter().filter(fails).cloned().collect();
-    if !failing.is_empty() {
-        ran.settle(&boot(&failing)?);
-    }
-    println!("{}", table::lines(&kernel.version, &ran));
-    println!(
-        "{} of {} programs of tests ended on {} in {:.0} s",
-        ran.ended(),
-        chosen.len(),
-        kernel.version,
-        begin.elapsed().as_secs_f64()
-    );
-    Ok(ran.count(&kernel.version, tally))
-}
-
-fn skip(tally: &mut Tally, why: &str) -> bool {
-    tally.skips.push(format!("skipped the tests on another kernel: {why}"));
-    println!("skipped the tests on another kernel: {why}");
-    true
-}
-
 fn boot(
     kernel: &Kernel,
     programs: &[Program],
-    left_out: &[&str],
     variant: Variant,
     limit: Duration,
     directory: &Path,
 ) -> Result<Ran> {
     println!("{}{}: {} programs of tests", kernel.version, variant.suffix(), programs.len());
     let image = directory.join("initramfs.cpio");
-    initramfs::build(kernel, &Work::Tests { programs, left_out }, &image)?;
+    initramfs::build(kernel, &Work::Tests(programs), &image)?;
     guest::run(kernel, &image, variant, limit, directory)
 }
 

@@ -38,9 +38,9 @@ fn main() -> Result<ExitCode> {
         "setup" => setup::run(&shell),
         "tidy" => tidy::run(&shell),
         "test" => test::run(&shell),
-        "test-kernels" => kernels::run(&arguments.collect::<Vec<_>>()),
+        "test-kernels" => kernels::run(&shell, &arguments.collect::<Vec<_>>()),
         "test-programs" => programs::run(&shell, &arguments.collect::<Vec<_>>()),
-        "guest" => kernels::superpage(&arguments.collect::<Vec<_>>()),
+        "guest" => kernels::superpage(&shell, &arguments.collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)

@@ -9,15 +9,12 @@ use xshell::{Shell, cmd};
 
 /// The Debian packages that some workloads and their tests need, and what of each is looked for: a program in
 /// `PATH`, or a file.
-const PACKAGES: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 6] = [
     ("memcached", "memcached"),
     ("redis-server", "redis-server"),
     ("stress-ng", "stress-ng"),
     ("liblinear-tools", "liblinear-train"),
     ("default-jre-headless", "java"),
-    ("qemu-system-x86", "qemu-system-x86_64"),
-    ("busybox-static", "busybox"),
-    ("cpio", "cpio"),
     ("libmimalloc2.0", "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"),
 ];
 

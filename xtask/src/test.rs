@@ -22,7 +22,7 @@ use xshell::Shell;
 /// One stage's name and what it runs.
 type Stage = (&'static str, fn(&Shell, &mut Tally) -> Result<bool>);
 
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 10] = [
     ("setup", |shell, _| Ok(crate::setup::run(shell)? == ExitCode::SUCCESS)),
     ("formatting", |_, _| cargo(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_, _| {
@@ -37,7 +37,6 @@ const STAGES: [Stage; 11] = [
     (TESTS, |_, tally| tests(tally)),
     ("python", |_, tally| python::run(tally)),
     (PROGRAMS, |shell, tally| crate::programs::in_gate(shell, tally)),
-    ("other kernels", |_, tally| crate::kernels::in_gate(tally)),
 ];
 
 /// The stage that runs the tests of the workspace.
@@ -83,9 +82,7 @@ fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
         println!("{reason}");
     }
     // The stages of tests have their own failures, where they could count them.
-    let counts = |name: &str| {
-        matches!(name, TESTS | "python" | PROGRAMS | "other kernels") && tally.failed > 0
-    };
+    let counts = |name: &str| matches!(name, TESTS | "python" | PROGRAMS) && tally.failed > 0;
     let uncounted = failed.iter().filter(|name| !counts(name)).count();
     // One that was to show what stands, and skipped it, has shown nothing.
     let is_hollow = tally.is_mostly_skips();

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use xshell::Shell;
 
 pub(crate) use super::table::Ran;
 
@@ -87,10 +88,16 @@ impl Variant {
     }
 }
 
-/// The reason why no guest can be made here.
-pub(crate) fn missing() -> Option<String> {
-    let missing = NEEDED.iter().find(|(program, _)| crate::setup::in_path(program).is_none());
-    missing.map(|(program, package)| format!("there is no {program}: on Debian, install {package}"))
+/// Installs what is missing to make a guest.
+pub(crate) fn provide(shell: &Shell) -> Result<()> {
+    for (program, package) in NEEDED {
+        if crate::setup::in_path(program).is_none() {
+            crate::setup::install(shell, package).with_context(|| {
+                format!("there is no {program}: install what Debian has as {package}")
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Boots a guest and runs its programs until they have ended or `limit` is over.

@@ -26,8 +26,8 @@ const LEFT_OUT: [&str; 12] = [
     "manager/large_machine",
     "manager/scheduler",
 ];
-/// Those that the gate runs, in this order, until its time is up.
-const IN_GATE: [&str; 4] =
+/// Those that are about memory, in the order in which they are run, before the others.
+const ABOUT_MEMORY: [&str; 4] =
     ["kernel/live_huge_pages", "kernel/live_settings", "cli/live_promote", "cli/live_debloat"];
 /// The tests of what needs two nodes, which no other guest has.
 const ABOUT_NODES: &str = "cli/live_nodes";
@@ -39,8 +39,6 @@ const TIMED: [&str; 5] = [
     "two_thousand_processes",
     "what_is_recorded_is_replayed",
 ];
-/// Tests that take minutes on emulated processors, which the gate leaves out.
-pub(crate) const SLOW: [&str; 1] = ["a_wild_process_loses_nothing"];
 /// Programs that tests start, as this machine has them; the others that they start are busybox's.
 const STARTED: [&str; 2] = ["chrt", "sleep"];
 /// What tests read of the sources, below the repository's root.
@@ -63,9 +61,9 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Whether the gate runs it.
-    pub(crate) fn is_in_gate(&self) -> bool {
-        IN_GATE.contains(&self.name.as_str())
+    /// Whether what it sees depends on the guest's memory.
+    pub(crate) fn is_about_memory(&self) -> bool {
+        ABOUT_MEMORY.contains(&self.name.as_str())
     }
 
     /// Whether the program needs a guest with two nodes.
@@ -83,8 +81,8 @@ impl Program {
 pub(crate) fn programs() -> Result<Vec<Program>> {
     let mut programs: Vec<Program> = artifacts()?.iter().filter_map(program).collect();
     programs.sort_by_key(|program| {
-        let place = IN_GATE.iter().position(|name| *name == program.name);
-        (place.unwrap_or(IN_GATE.len()), program.name.clone())
+        let place = ABOUT_MEMORY.iter().position(|name| *name == program.name);
+        (place.unwrap_or(ABOUT_MEMORY.len()), program.name.clone())
     });
     ensure!(!programs.is_empty(), "cargo builds no test of {}", CRATES.join(", "));
     Ok(programs)
@@ -117,8 +115,8 @@ fn program(artifact: &Value) -> Option<Program> {
 /// The programs that a guest runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work<'a> {
-    /// Programs of tests, without tests of some names.
-    Tests { programs: &'a [Program], left_out: &'a [&'a str] },
+    /// Programs of tests.
+    Tests(&'a [Program]),
     /// superpage with these arguments.
     Superpage(&'a [String]),
 }
@@ -126,7 +124,7 @@ pub(crate) enum Work<'a> {
 impl Work<'_> {
     fn programs(&self) -> &[Program] {
         match self {
-            Self::Tests { programs, .. } => programs,
+            Self::Tests(programs) => programs,
             Self::Superpage(_) => &[],
         }
     }
@@ -185,9 +183,8 @@ fn script(work: &Work<'_>, superpage: &Path, modules: &[String]) -> String {
     // Files in memory would be charged and stay, and nothing can be swapped to them.
     script.push_str("mount -t ext4 /dev/vda /var/tmp\n");
     match work {
-        Work::Tests { programs, left_out } => {
-            let left_out = TIMED.iter().chain(*left_out);
-            let skip: String = left_out.map(|name| format!(" --skip {name}")).collect();
+        Work::Tests(programs) => {
+            let skip: String = TIMED.iter().map(|name| format!(" --skip {name}")).collect();
             for program in *programs {
                 let directory = program.directory.display();
                 let (name, path) = (&program.name, program.path());

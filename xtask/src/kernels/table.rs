@@ -1,12 +1,9 @@
 //! What tests in guests printed, understood and as a table.
 
-use crate::test::tally::{Failure, Second, Tally, skip};
+use crate::test::tally::{Tally, skip};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
-
-/// The exit code of a program of which tests failed.
-const TESTS_FAILED: i32 = 101;
 
 /// What became of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,60 +81,9 @@ impl Ran {
         u8::try_from(self.programs.last()?.ended?).ok()
     }
 
-    /// The programs of which a test failed.
-    pub(crate) fn failing(&self) -> Vec<&str> {
-        let fails = |program: &&Program| program.has_failing();
-        self.programs.iter().filter(fails).map(|program| program.name.as_str()).collect()
-    }
-
-    /// Takes tests that failed as passed where they passed in `second`.
-    pub(crate) fn settle(&mut self, second: &Self) {
-        for program in self.programs.iter_mut().filter(|program| program.has_failing()) {
-            for (name, verdict) in &mut program.tests {
-                if *verdict == Verdict::Failed
-                    && second.verdict(&program.name, name) == Some(Verdict::Passed)
-                {
-                    *verdict = Verdict::Passed;
-                    let at = program.tally.failures.iter().position(|failed| failed.name == *name);
-                    at.into_iter().for_each(|at| program.tally.settle(at, Second::Passed));
-                }
-            }
-            let ended = second.programs.iter().find(|one| one.name == program.name);
-            let has_ended = ended.is_some_and(|second| second.ended == Some(0));
-            if !program.has_failing() && program.ended == Some(TESTS_FAILED) && has_ended {
-                program.ended = Some(0);
-            }
-        }
-    }
-
-    /// How many programs of tests came to their ends.
-    pub(crate) fn ended(&self) -> usize {
-        self.programs.iter().filter(|program| program.ended.is_some()).count()
-    }
-
     fn verdict(&self, program: &str, test: &str) -> Option<Verdict> {
         let program = self.programs.iter().find(|one| one.name == program)?;
         program.tests.iter().find(|(name, _)| name == test).map(|(_, verdict)| *verdict)
-    }
-
-    /// Adds what was found to the gate's count; whether none of it is a failure.
-    pub(crate) fn count(&self, version: &str, tally: &mut Tally) -> bool {
-        for program in &self.programs {
-            for (_, verdict) in &program.tests {
-                match verdict {
-                    Verdict::Passed => tally.passed += 1,
-                    Verdict::Failed => tally.failed += 1,
-                    // What a guest lacks says nothing about this machine.
-                    Verdict::Skipped => {}
-                }
-            }
-            let on = |line: &String| format!("{line} (on {version})");
-            tally.skips.extend(program.tally.skips.iter().map(on));
-            let failures = program.tally.failures.iter().cloned();
-            let on = |failure: Failure| Failure { name: on(&failure.name), ..failure };
-            tally.failures.extend(failures.map(on));
-        }
-        !self.has_failed()
     }
 }
 
@@ -217,23 +163,6 @@ pub(crate) fn said(text: &str) -> String {
         line.trim_end().rsplit(ERASED).next().unwrap_or_default().trim_start_matches(UP)
     });
     shown.map(|line| format!("{line}\n")).collect()
-}
-
-/// A line for each test, as a person follows them.
-pub(crate) fn lines(version: &str, ran: &Ran) -> String {
-    let mut text = String::new();
-    for program in &ran.programs {
-        for (test, verdict) in &program.tests {
-            let _ = writeln!(text, "{version}: {} {test}: {}", program.name, verdict.word());
-        }
-        for line in program.tally.reasons() {
-            let _ = writeln!(text, "    {line}");
-        }
-        if program.ended.is_none() {
-            let _ = writeln!(text, "{version}: {} did not come to its end", program.name);
-        }
-    }
-    text
 }
 
 /// The table, test by kernel. Of unit tests there is one row for each crate.
@@ -323,25 +252,9 @@ mod tests {
         assert_eq!(ran.verdict("kernel/live_settings", "breaks"), Some(Verdict::Failed));
         assert_eq!(ran.verdict("cli/log", "whole"), Some(Verdict::Passed));
         assert_eq!(ran.verdict("cli/log", "breaks"), None);
-        assert!(ran.has_failed() && !ran.is_whole && ran.ended() == 1);
+        assert!(ran.has_failed() && !ran.is_whole);
         assert_eq!(ran.exit_code(), None);
-        let mut tally = Tally::default();
-        assert!(!ran.count("6.12", &mut tally));
-        assert_eq!((tally.passed, tally.failed, tally.skipped), (2, 1, 0));
-        assert_eq!(tally.skips, ["skipped holds: no rights (on 6.12)"]);
-    }
-
-    #[test]
-    fn what_passes_at_the_second_attempt_has_passed() {
-        let mut first = ran(SAID);
-        assert_eq!(first.failing(), ["kernel/live_settings"]);
-        let second = "@@ begins kernel/live_settings\ntest breaks ... FAILED\n@@ ended 101\n";
-        first.settle(&ran(second));
-        assert!(first.has_failed());
-        let second = "@@ begins kernel/live_settings\ntest breaks ... ok\n@@ ended 0\n";
-        first.settle(&ran(second));
-        assert!(!first.has_failed());
-        assert_eq!(first.verdict("kernel/live_settings", "breaks"), Some(Verdict::Passed));
+        assert!(markdown(&[("6.12".to_owned(), ran)]).contains("skipped holds: no rights"));
     }
 
     #[test]
