@@ -223,7 +223,7 @@ fn part(some: u64, all: u64) -> Option<Share> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoHeap {
     /// `superpage run --heap` did not start it.
-    #[error("it was not started by `superpage run --heap`")]
+    #[error("it was not started by `superpage run --heap`, or that has ended")]
     Ordinary,
     /// Its library has another layout of the counters.
     #[error("the library in it is of another version than this program")]

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use superpage_kernel::own_beginning;
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::own_vma::OwnVma;
@@ -558,7 +559,7 @@ fn khugepaged_is_held_for_as_long_as_asked() -> Ended {
     let mut worker = random_access()?;
     let pid = worker.pid().to_string();
     // A child of a test under nohup ignores SIGHUP too.
-    let closed = match status::ignores(&Process::current()?, Signal::HUP.as_raw().unsigned_abs())? {
+    let closed = match own_beginning::ignored(Signal::HUP.as_raw()) {
         true => Signal::TERM,
         false => Signal::HUP,
     };

@@ -28,7 +28,7 @@ pub mod own_child;
 pub mod own_memory;
 pub mod own_policy;
 pub mod own_room;
-pub mod own_streams;
+pub mod own_beginning;
 pub mod own_thp;
 pub mod own_vma;
 pub mod page_sizes;

@@ -76,19 +76,6 @@ pub fn parent(process: &Process) -> Result<Pid> {
     Ok(last_number(process, "PPid")?.unwrap_or(Pid(0)))
 }
 
-/// Whether `process` ignores the signal of this number, as what `nohup` starts ignores SIGHUP.
-///
-/// # Errors
-/// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
-pub fn ignores(process: &Process, signal: u32) -> Result<bool> {
-    let (text, path) = (process.read_file("status")?, process.path("status"));
-    let (line, mask) = Fields::of(&text, &path).require("SigIgn", "a line with signals")?;
-    let digits = str::from_utf8(mask.trim_ascii()).ok();
-    let mask = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    let mask = mask.ok_or_else(|| Error::malformed(&path, line, "a mask of signals", &text))?;
-    Ok(signal.checked_sub(1).is_some_and(|bit| mask.checked_shr(bit).unwrap_or(0) & 1 == 1))
-}
-
 fn last_number(process: &Process, key: &str) -> Result<Option<Pid>> {
     let (text, path) = (process.read_file("status")?, process.path("status"));
     let Some((line, numbers)) = Fields::of(&text, &path).find(key) else { return Ok(None) };
@@ -332,23 +319,6 @@ mod tests {
 
     fn parsed_stat(text: &[u8]) -> Result<Stat> {
         parse_stat(text, Path::new("stat"))
-    }
-
-    #[test]
-    fn who_ignores_a_signal_says_so() {
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "trap '' USR1; echo; exec sleep 60"])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .expect("started");
-        let mut said = [0];
-        let out = child.stdout.as_mut().expect("it is piped");
-        std::io::Read::read_exact(out, &mut said).expect("it says that it ignores it");
-        let process = Process::open(Pid(child.id())).expect("it runs");
-        let ignored = [10, 12, 0, 99].map(|signal| ignores(&process, signal));
-        child.kill().expect("killed");
-        child.wait().expect("reaped");
-        assert_eq!(ignored, [true, false, false, false].map(Ok));
     }
 
     #[test]

@@ -16,9 +16,11 @@ use anyhow::Context;
 use heap::HeapFile;
 use program::{Kind, ProgramError};
 use report::Report;
+use rustix::process::{Signal, WaitOptions, getpid, kill_process, waitpid};
 use signal_hook::consts::{
-    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
-    SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+    SIGABRT, SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPROF, SIGQUIT, SIGSYS,
+    SIGTERM, SIGTRAP, SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU,
+    SIGXFSZ,
 };
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -26,14 +28,14 @@ use signal_hook::low_level::siginfo::{Cause as Sent, Process};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
-use superpage_kernel::own_streams;
+use superpage_kernel::own_beginning;
 use superpage_kernel::shared_page::SharedPage;
 use superpage_launch::{Config, Counters, OFF, OUT, OpenFile, VARIABLE};
 use superpage_policy::promotion::capabilities::set_aside;
@@ -42,6 +44,9 @@ use superpage_units::{PageSize, Pid};
 use supply::Supply;
 
 const LIBRARY: &str = "libsuperpage.so";
+// Linux's, on this architecture and arm64.
+const SIGSTKFLT: i32 = 16;
+const SIGPWR: i32 = 30;
 /// malloc by mimalloc, for programs that do not keep theirs.
 const MALLOC: &str = "libsuperpage_malloc.so";
 const PRELOAD: &str = "LD_PRELOAD";
@@ -62,7 +67,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let mut report = arguments.report.as_deref().map(open_report).transpose()?;
     // Also SIGXFSZ, which what is said here may cause where standard error is a file and `ulimit -f` is low.
     let mut signals =
-        SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
+        SignalsInfo::<WithOrigin>::new(NAMED.into_iter().chain(UNNAMED)).context("signals cannot be set up")?;
     let (heap_wanted, shared) = match why_not(&file) {
         _ if std::env::var_os(OUT).is_some_and(|value| !value.is_empty()) => {
             (false, Err(format!("{OUT} is set")))
@@ -80,19 +85,22 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         shared.pass_on(&mut command, arguments, heap.as_ref());
     }
     let shared = shared.inspect_err(|why| show::note(&format!("{why}; it runs unmanaged"))).ok();
-    own_streams::pass_on_closed(&mut command);
+    own_beginning::pass_on(&mut command);
     // From here on nothing may fail while the program runs.
     let none = Counters::default();
     let counters = shared.as_ref().map_or(&none, Shared::counters);
     let in_pool = pages_in_pool(&arguments.policy).filter(|_| heap.is_none());
-    let supply = shared.as_ref().zip(in_pool);
-    let supply = supply.and_then(|(_, size)| Supply::open(counters, size).ok());
+    let supply = shared.as_ref().zip(in_pool).map(|(_, size)| Supply::open(counters, size));
+    let (supply, no_supply) = match supply {
+        Some(Err(why)) => (None, Some(why)),
+        supply => (supply.and_then(Result::ok), None),
+    };
     if let Some(signal) = asked_to_end(&mut signals) {
         heap.map(HeapFile::close);
         return end_as(ExitStatus::from_raw(signal));
     }
     let child = start(&mut command, &file, rest)?;
-    let status = attend(child, signals, counters, supply)?;
+    let status = attend(&child, signals, counters, supply)?;
     let seen = match &heap {
         Some(_) => Report::of_heap(counters),
         None => Report::of(counters, in_pool.unwrap_or(PageSize::Gigantic)),
@@ -109,6 +117,9 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         show::note(why);
     } else if !arguments.quiet && shared.is_some() {
         show::report(&seen.in_words());
+        if let Some(why) = no_supply.filter(|_| seen.lacked_pages()) {
+            show::note(&why);
+        }
     }
     drop(shared);
     if let Some(Err(why)) = heap.map(HeapFile::close) {
@@ -144,7 +155,7 @@ fn why_not(file: &Path) -> Option<(&'static str, Kind)> {
 
 fn not_startable(error: &ProgramError) -> Failure {
     let code = match error {
-        ProgramError::NotFound(_) => NOT_FOUND,
+        ProgramError::NotFound(_) | ProgramError::NoInterpreter { .. } => NOT_FOUND,
         ProgramError::NotExecutable(_) => NOT_EXECUTABLE,
     };
     Failure::Program { code, why: error.to_string() }
@@ -160,7 +171,7 @@ fn start(command: &mut Command, file: &Path, rest: &[OsString]) -> Result<Child,
         let mut shell = Command::new("/bin/sh");
         let variables = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
         shell.arg(file).args(rest).envs(variables);
-        own_streams::pass_on_closed(&mut shell);
+        own_beginning::pass_on(&mut shell);
         shell.spawn()
     });
     started.map_err(|error| {
@@ -268,12 +279,16 @@ fn library(name: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// The signals that are passed on to the program, and SIGCHLD: where a caller has had it ignored, no process
-/// can be waited for.
-const SIGNALS: [i32; 15] = [
-    SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH, SIGALRM, SIGVTALRM,
-    SIGPROF, SIGXCPU, SIGXFSZ, SIGIO, SIGCHLD,
+/// The named signals that are passed on to the program: those that can be caught and that this process does not cause itself by a
+/// mistake (SIGSEGV). SIGTSTP stops this process, as a terminal sends it to the program as well. With them SIGCHLD: where a caller has
+/// had it ignored, no process can be waited for.
+const NAMED: [i32; 24] = [
+    SIGHUP, SIGINT, SIGQUIT, SIGTRAP, SIGABRT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM,
+    SIGSTKFLT, SIGCHLD, SIGCONT, SIGTTIN, SIGTTOU, SIGURG, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF,
+    SIGWINCH, SIGIO, SIGPWR, SIGSYS,
 ];
+/// The signals without names; libc keeps the first two for itself.
+const UNNAMED: std::ops::RangeInclusive<i32> = 34..=64;
 
 /// The signal to end that has come before there was a program to pass it on to, if one has.
 fn asked_to_end(signals: &mut SignalsInfo<WithOrigin>) -> Option<i32> {
@@ -283,14 +298,14 @@ fn asked_to_end(signals: &mut SignalsInfo<WithOrigin>) -> Option<i32> {
 
 /// Waits for the program, passing on signals and supplying gigantic pages meanwhile.
 fn attend(
-    mut child: Child,
+    child: &Child,
     mut signals: SignalsInfo<WithOrigin>,
     counters: &Counters,
     supply: Option<Supply>,
 ) -> Result<ExitStatus, Failure> {
     let handle = signals.handle();
     // The number of a process that was waited for may be another's; its descriptor never is.
-    let pid = rustix::process::Pid::from_child(&child);
+    let pid = rustix::process::Pid::from_child(child);
     let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -298,14 +313,11 @@ fn attend(
             for origin in &mut signals {
                 // A terminal sends its signals to the program as well.
                 let is_for_all = matches!(origin.cause, Sent::Kernel);
-                let signal = rustix::process::Signal::from_named_raw(origin.signal);
                 // The kernel sends SIGXFSZ for what this process has written in its own name.
                 let is_own = |process: Process| process.pid.cast_unsigned() == std::process::id();
                 let is_for_us = origin.signal == SIGCHLD || origin.process.is_some_and(is_own);
-                if let (Some(signal), Some(process), false, false) =
-                    (signal, &process, is_for_all, is_for_us)
-                {
-                    let _ = rustix::process::pidfd_send_signal(process, signal);
+                if let (Some(process), false, false) = (&process, is_for_all, is_for_us) {
+                    own_beginning::send_signal(process.as_fd(), origin.signal);
                 }
             }
         });
@@ -313,7 +325,7 @@ fn attend(
             let ended = &ended;
             scope.spawn(move || supply.serve(counters, ended));
         }
-        let status = wait_for(&mut child);
+        let status = wait_for(pid);
         ended.store(true, Release);
         supply::wake(counters);
         handle.close();
@@ -321,17 +333,25 @@ fn attend(
     })
 }
 
-/// Waits for the program. As the first process of a container this one is the parent of whatever lost its own, and waits for
-/// those too.
-fn wait_for(child: &mut Child) -> std::io::Result<ExitStatus> {
-    if std::process::id() != 1 {
-        return child.wait();
-    }
-    let program = rustix::process::Pid::from_child(child);
+/// Waits for the program, and stops with it where it reads or writes a terminal in the background, so that a shell hears of it. As the
+/// first process of a container this one is the parent of whatever lost its own, and waits for those too.
+fn wait_for(program: rustix::process::Pid) -> std::io::Result<ExitStatus> {
+    let whom = (std::process::id() != 1).then_some(program);
     loop {
-        match rustix::process::wait(rustix::process::WaitOptions::empty()) {
+        // Without a process, any.
+        let waited = match whom {
+            Some(program) => waitpid(Some(program), WaitOptions::UNTRACED),
+            None => rustix::process::wait(WaitOptions::UNTRACED),
+        };
+        match waited {
             Ok(Some((pid, status))) if pid == program => {
-                return Ok(ExitStatus::from_raw(status.as_raw()));
+                match status.stopping_signal() {
+                    Some(SIGTTIN | SIGTTOU) => {
+                        kill_process(getpid(), Signal::STOP)?;
+                    }
+                    Some(_) => {}
+                    None => return Ok(ExitStatus::from_raw(status.as_raw())),
+                }
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),

@@ -62,6 +62,17 @@ pub(super) enum ProgramError {
     /// The file may not be run.
     #[error("{0:?} may not be executed: it is no file, or lacks the permission (`chmod +x`)")]
     NotExecutable(String),
+    /// The file is a script for an interpreter that is not there.
+    #[error(
+        "{script:?} is a script for {interpreter:?}, which is not there: install that, or correct the first line of the script \
+         (which may end with a carriage return)"
+    )]
+    NoInterpreter {
+        /// The script.
+        script: PathBuf,
+        /// The interpreter that it names.
+        interpreter: PathBuf,
+    },
 }
 
 /// The file that a command's first word stands for: as shells look for it.
@@ -74,7 +85,13 @@ pub(super) fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, ProgramError> 
     let is_there = |place: &&PathBuf| place.metadata().is_ok();
     let is_runnable = |place: &&PathBuf| place.metadata().is_ok_and(|found| may_run(&found));
     if let Some(found) = places.iter().find(is_runnable) {
-        return Ok(found.clone());
+        let named = beginning(found).ok().and_then(|begin| interpreter(&begin));
+        return match named.filter(|interpreter| !interpreter.exists()) {
+            Some(interpreter) => {
+                Err(ProgramError::NoInterpreter { script: found.clone(), interpreter })
+            }
+            None => Ok(found.clone()),
+        };
     }
     Err(match places.iter().any(|place| is_there(&place)) {
         true => ProgramError::NotExecutable(name.to_string_lossy().into_owned()),

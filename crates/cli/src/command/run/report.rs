@@ -101,6 +101,11 @@ impl Report {
         found.map(|(cause, _)| cause.as_str())
     }
 
+    /// Whether the kernel's pool had no page where one was wanted.
+    pub(super) fn lacked_pages(&self) -> bool {
+        self.refused.iter().any(|(cause, _)| *cause == Cause::PoolEmpty)
+    }
+
     /// The trouble that the program had, as a sentence; also where no report is wanted.
     pub(super) fn trouble(&self) -> Option<String> {
         const LOST: &str = "a thread of the library, or one that it waits for, was ended alone (by seccomp?), so the program was \
