@@ -86,7 +86,8 @@ static IS_OURS: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 static ARENAS: AtomicUsize = AtomicUsize::new(0);
 
-/// mmap(2) for mimalloc. The place that it would like is forgotten: `libsuperpage.so` knows a better one.
+/// mmap(2) for mimalloc. The place that it would like is forgotten: `libsuperpage.so` knows a better one. So is that it would like its
+/// memory not to be counted (MAP_NORESERVE): a block larger than the kernel gives is refused, as to libc's malloc.
 ///
 /// # Safety
 /// As of mmap.
@@ -101,6 +102,7 @@ unsafe extern "C" fn __wrap_mmap(
 ) -> *mut c_void {
     let is_fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
     let address = if is_fixed { address } else { core::ptr::null_mut() };
+    let flags = if protection & libc::PROT_WRITE != 0 { flags & !libc::MAP_NORESERVE } else { flags };
     // SAFETY: the caller's promise.
     let mapped = unsafe { __real_mmap(address, length, protection, flags, descriptor, offset) };
     // A block of 512 MiB or more is a mapping of its own, whose length is no whole number of GiB.
