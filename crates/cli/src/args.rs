@@ -5,7 +5,7 @@ pub(crate) mod graph;
 use crate::command::log;
 use crate::exit;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{CommandFactory, ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ pub(crate) struct Doctor {
                         --exact reads all of them. Nothing is changed.")]
 pub(crate) struct Scan {
     /// The process to look into; without one, all processes that hold huge pages
-    #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    #[arg(value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<Pid>,
     /// Read every base page instead of a sample
     #[arg(long)]
@@ -107,7 +107,7 @@ pub(crate) struct Scan {
           after_help = "khugepaged may rebuild what is split here; `superpage daemon` holds it back.")]
 pub(crate) struct Debloat {
     /// The processes to de-bloat
-    #[arg(required = true, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    #[arg(required = true, value_name = "PID", value_parser = pid)]
     pub(crate) pids: Vec<Pid>,
     /// Free this much memory: a size such as 512M, 1.5GiB (units are binary)
     #[arg(long, value_name = "SIZE", value_parser = size, group = "amount",
@@ -124,8 +124,7 @@ pub(crate) struct Debloat {
     #[arg(long, default_value = EMD.name, value_parser = debloaters())]
     pub(crate) policy: Entry,
     /// Huge pages that a process gives up in one turn, when there are several processes
-    #[arg(long, value_name = "N", default_value = "100", value_parser = quantum,
-          allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = quantum)]
     pub(crate) quantum: HugePages,
     /// Hold khugepaged back meanwhile and for so long afterwards, such as 10min, so that what was freed stays free; Ctrl-C ends it
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -146,11 +145,10 @@ pub(crate) struct Debloat {
                         any.")]
 pub(crate) struct Promote {
     /// The processes to promote
-    #[arg(required = true, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    #[arg(required = true, value_name = "PID", value_parser = pid)]
     pub(crate) pids: Vec<Pid>,
     /// Leave PMD ranges alone that have fewer of their 512 base pages present
-    #[arg(long, value_name = "N", default_value = "64", value_parser = least,
-          allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = least)]
     pub(crate) least: BasePages,
     /// Add no memory while more than this share of the machine's is in use
     #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = percent)]
@@ -203,8 +201,7 @@ pub(crate) struct Run {
     pub(crate) heap_size: Option<Bytes>,
     /// 1 GiB pages that are kept zeroed ahead of the program's first touches, once it has 1 GiB of memory;
     /// at most 16
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=16),
-          allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub(crate) ready: u32,
     /// How smaller pages become 1 GiB pages after the first touch. safe: accesses to a GiB are held while it is copied,
     /// for 0.1 to 0.2 s, sometimes twice that; live: only writes are, mostly for some 10 ms, but before that a program that
@@ -276,7 +273,7 @@ pub(crate) enum Malloc {
 )]
 pub(crate) struct Heap {
     /// The program, or the `superpage run` that has started it
-    #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    #[arg(value_name = "PID", value_parser = pid)]
     pub(crate) pid: Pid,
     /// The memory that the heap may take from now on: a size such as 2G, or a part of the machine's memory such as 75%;
     /// at least 16 MiB, and no more than the heap's own size
@@ -346,8 +343,7 @@ pub(crate) struct Log {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) since: Option<Duration>,
     /// Only the last N entries
-    #[arg(short = 'n', long, value_name = "N", value_parser = entries,
-          allow_negative_numbers = true)]
+    #[arg(short = 'n', long, value_name = "N", value_parser = entries)]
     pub(crate) last: Option<usize>,
     /// Only what concerns this process
     #[arg(long, value_name = "PID|COMMAND")]
@@ -393,7 +389,7 @@ pub(crate) struct Restore {
 )]
 pub(crate) struct Record {
     /// The process to record
-    #[arg(value_name = "PID", value_parser = recorded, allow_negative_numbers = true)]
+    #[arg(value_name = "PID", value_parser = recorded)]
     pub(crate) pid: Pid,
     /// Where to write the trace; a file that is there is replaced once the recording is whole
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -488,8 +484,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "NAME|FILE", default_value = "trident")]
     pub(crate) profile: String,
     /// The seed of all chance
-    #[arg(long, value_name = "N", default_value = "1", value_parser = seed,
-          allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed)]
     pub(crate) seed: u64,
     /// Replay what is there of a trace that was cut off
     #[arg(long)]
@@ -588,8 +583,7 @@ pub(crate) struct LabRun {
     #[arg(long, value_enum, value_name = "MACHINE")]
     pub(crate) on: Option<Machine>,
     /// The seed of the simulated machine: the same seed gives the same numbers
-    #[arg(long, value_name = "N", default_value = "1", value_parser = seed,
-          allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed)]
     pub(crate) seed: u64,
     /// Memory of each workload (live only); by default the paper's, or what fits this machine
     #[arg(long, value_name = "SIZE", value_parser = workload_size)]
@@ -788,7 +782,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-fn jobs(text: &str) -> Result<NonZero<usize>, String> {
+pub(crate) fn jobs(text: &str) -> Result<NonZero<usize>, String> {
     let jobs = text.parse().ok().filter(|jobs: &NonZero<usize>| jobs.get() <= 1024); // tidy: allow(threads)
     jobs.ok_or_else(|| "give a number from 1 to 1024".to_owned())
 }
@@ -844,14 +838,26 @@ fn quantum(text: &str) -> Result<HugePages, String> {
     }
 }
 
+/// The command line. A value may be a negative number, so that who says what is wrong with it is its parser.
+pub(crate) fn command() -> clap::Command {
+    with_negatives(Arguments::command())
+}
+
+fn with_negatives(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| match argument.get_action().takes_values() {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    });
+    command.mut_subcommands(with_negatives)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_table_is_consistent() {
-        Arguments::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

@@ -12,11 +12,11 @@ mod heap;
 mod show;
 mod signals;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut command = args::Arguments::command();
+    let mut command = args::command();
     if let Some(columns) = show::columns_where_unknown() {
         command = command.term_width(columns.into());
     }

@@ -1,6 +1,6 @@
 //! The arguments of `graph`.
 
-use super::share;
+use super::{jobs, share};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     pub(crate) within: Option<Share>,
     /// How many threads work; by default one on each CPU
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = jobs)]
     pub(crate) threads: Option<NonZero<usize>>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Input {
     #[arg(long)]
     pub(crate) cached: bool,
     /// How many threads work; by default one on each CPU
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = jobs)]
     pub(crate) threads: Option<NonZero<usize>>,
 }
 
