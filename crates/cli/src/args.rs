@@ -5,7 +5,7 @@ pub(crate) mod graph;
 use crate::command::log;
 use crate::exit;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{CommandFactory, ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::num::NonZero;
 use std::path::PathBuf;

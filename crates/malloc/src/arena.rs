@@ -102,7 +102,8 @@ unsafe extern "C" fn __wrap_mmap(
 ) -> *mut c_void {
     let is_fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
     let address = if is_fixed { address } else { core::ptr::null_mut() };
-    let flags = if protection & libc::PROT_WRITE != 0 { flags & !libc::MAP_NORESERVE } else { flags };
+    let flags =
+        if protection & libc::PROT_WRITE != 0 { flags & !libc::MAP_NORESERVE } else { flags };
     // SAFETY: the caller's promise.
     let mapped = unsafe { __real_mmap(address, length, protection, flags, descriptor, offset) };
     // A block of 512 MiB or more is a mapping of its own, whose length is no whole number of GiB.

@@ -66,8 +66,8 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     let mut report = arguments.report.as_deref().map(open_report).transpose()?;
     // Also SIGXFSZ, which what is said here may cause where standard error is a file and `ulimit -f` is low.
-    let mut signals =
-        SignalsInfo::<WithOrigin>::new(NAMED.into_iter().chain(UNNAMED)).context("signals cannot be set up")?;
+    let mut signals = SignalsInfo::<WithOrigin>::new(NAMED.into_iter().chain(UNNAMED))
+        .context("signals cannot be set up")?;
     let (heap_wanted, shared) = match why_not(&file) {
         _ if std::env::var_os(OUT).is_some_and(|value| !value.is_empty()) => {
             (false, Err(format!("{OUT} is set")))
@@ -344,15 +344,13 @@ fn wait_for(program: rustix::process::Pid) -> std::io::Result<ExitStatus> {
             None => rustix::process::wait(WaitOptions::UNTRACED),
         };
         match waited {
-            Ok(Some((pid, status))) if pid == program => {
-                match status.stopping_signal() {
-                    Some(SIGTTIN | SIGTTOU) => {
-                        kill_process(getpid(), Signal::STOP)?;
-                    }
-                    Some(_) => {}
-                    None => return Ok(ExitStatus::from_raw(status.as_raw())),
+            Ok(Some((pid, status))) if pid == program => match status.stopping_signal() {
+                Some(SIGTTIN | SIGTTOU) => {
+                    kill_process(getpid(), Signal::STOP)?;
                 }
-            }
+                Some(_) => {}
+                None => return Ok(ExitStatus::from_raw(status.as_raw())),
+            },
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
