@@ -203,10 +203,8 @@ pub(crate) struct Run {
     /// at most 16
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub(crate) ready: u32,
-    /// How smaller pages become 1 GiB pages after the first touch. safe: accesses to a GiB are held while it is copied,
-    /// for 0.1 to 0.2 s, sometimes twice that; live: only writes are, mostly for some 10 ms, but before that a program that
-    /// writes all the time hardly gets on for up to 4 s, and what other processes or devices write to it meanwhile is lost,
-    /// so only for programs to whose memory nobody else writes (no direct I/O, no debugger); off: never
+    /// Whether smaller pages become 1 GiB pages after the first touch. safe: accesses to a GiB are held while it is copied,
+    /// for 0.1 to 0.2 s, sometimes twice that; off: never
     #[arg(long, value_enum, value_name = "HOW", default_value = "safe")]
     pub(crate) promote: Copying,
     /// The allocator of the program: mimalloc on memory that can be on 1 GiB pages, unless the program is linked with
@@ -228,29 +226,15 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// The ways to copy smaller pages to 1 GiB pages.
+/// Whether smaller pages are copied to 1 GiB pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Copying {
     /// With accesses held.
     #[value(help = None)]
     Safe,
-    /// While the program writes on.
-    #[value(help = None)]
-    Live,
     /// Not at all.
     #[value(help = None)]
     Off,
-}
-
-impl Copying {
-    /// The way as the library is told it; `None` if nothing is promoted.
-    pub(crate) fn way(self) -> Option<superpage_launch::Promote> {
-        match self {
-            Self::Safe => Some(superpage_launch::Promote::Safe),
-            Self::Live => Some(superpage_launch::Promote::Live),
-            Self::Off => None,
-        }
-    }
 }
 
 /// The allocators that a program can be run with.

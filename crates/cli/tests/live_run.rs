@@ -324,11 +324,10 @@ fn promotions_lose_no_write() -> Ended {
     Ok(())
 }
 
-/// Threads of the program write while a GiB is copied without holding them, and is demoted.
+/// Threads of the program write while a GiB is copied, and is demoted.
 fn promotions_while_the_program_writes_lose_nothing() -> Ended {
     let _taken = take_gigantic(1)?;
-    let options = ["--promote", "live"];
-    let (said, report) = report_with(&options, &["promotes-alone", PROMOTING])?;
+    let (said, report) = report_with(&[], &["promotes-alone", PROMOTING])?;
     // A round takes some seconds where the writers leave the copying thread little of the processors.
     ensure!(report["promotions"].as_u64() >= Some(1), "{said:?} {report}");
     ensure!(report["demotions"].as_u64() >= Some(1), "{said:?} {report}");
@@ -375,12 +374,10 @@ fn all_memory_is_on_huge_pages_of_the_pool_at_once() -> Ended {
 fn forks_and_promotions_race() -> Ended {
     let _taken = take_gigantic(1)?;
     let mut promotions = 0;
-    for way in ["safe", "live"] {
-        for step in 0..5 {
-            let words = ["forks-meanwhile", &(step * 90).to_string()];
-            let (_, report) = report_with(&["--promote", way], &words)?;
-            promotions += report["promotions"].as_u64().unwrap_or_default();
-        }
+    for step in 0..5 {
+        let words = ["forks-meanwhile", &(step * 90).to_string()];
+        let (_, report) = report_with(&[], &words)?;
+        promotions += report["promotions"].as_u64().unwrap_or_default();
     }
     ensure!(promotions > 0, "no fork met a promotion");
     Ok(())

@@ -20,30 +20,11 @@ pub fn value_of<'a>(name: &str, entry: &'a [u8]) -> Option<&'a [u8]> {
 /// it, and what they hold for nothing is given back. Chosen, not measured.
 pub const KEPT: u64 = 8;
 
-const VERSION: &str = "7";
+const VERSION: &str = "8";
 
-/// The name of no policy, with which the library leaves all memory to the kernel, and of no promotion.
+/// The name of no policy, with which the library leaves all memory to the kernel, of no promotion, and of no heap.
 pub const OFF: &str = "off";
-
-/// How smaller pages are copied to a gigantic page, after the first touch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promote {
-    /// With all accesses held for as long as the copy takes.
-    Safe,
-    /// While the program writes on. What devices and other processes write meanwhile is lost.
-    Live,
-}
-
-impl Promote {
-    const ALL: [Self; 2] = [Self::Safe, Self::Live];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Safe => "safe",
-            Self::Live => "live",
-        }
-    }
-}
+const PROMOTE: &str = "safe";
 
 /// The part of a heap's file that lets pages be written to fresh places while all of the heap is in the file.
 pub const SPARE: Bytes = Bytes(64 << 20);
@@ -130,8 +111,8 @@ pub struct Config<'a> {
     pub children: bool,
     /// The policy of page sizes, by its name in the policy crate, or [`OFF`].
     pub policy: &'a str,
-    /// How smaller pages are copied to gigantic ones; `None` if they are not.
-    pub promote: Option<Promote>,
+    /// Whether smaller pages are copied to gigantic ones, after the first touch.
+    pub promote: bool,
     /// Gigantic pages that are zeroed ahead of the first touch.
     pub ready: u32,
     /// The heap in which the program's memory lives; `None` if that is memory.
@@ -156,10 +137,10 @@ impl<'a> Config<'a> {
             _ => return None,
         };
         let policy = field()?;
-        let promote = field()?;
-        let promote = match promote {
-            OFF => None,
-            name => Some(Promote::ALL.into_iter().find(|each| each.name() == name)?),
+        let promote = match field()? {
+            OFF => false,
+            PROMOTE => true,
+            _ => return None,
         };
         let ready = field()?.parse().ok()?;
         let heap = match field()? {
@@ -189,7 +170,7 @@ impl fmt::Display for Config<'_> {
         write!(
             f,
             "{VERSION},{parent},{whom},{policy},{},{ready},",
-            promote.map_or(OFF, Promote::name)
+            if *promote { PROMOTE } else { OFF }
         )?;
         match heap {
             Some(heap) => write!(f, "{heap},{counters}"),
@@ -224,13 +205,13 @@ mod tests {
                 heap,
                 counters,
             };
-            for promote in [None, Some(Promote::Safe), Some(Promote::Live)] {
+            for promote in [false, true] {
                 for heap in [None, Some(heap)] {
                     let config = config(promote, heap);
                     assert_eq!(Config::parse(&config.to_string()), Some(config));
                 }
             }
-            let config = config(None, None);
+            let config = config(false, None);
             assert!(config.manages(Pid(7)) && config.manages(Pid(8)) == children);
         }
     }
@@ -247,15 +228,15 @@ mod tests {
         for text in [
             "",
             "1,7,alone,trident,safe,2,off,4",
-            "7,7",
-            "7,x,alone,trident,safe,2,off,4:1:2",
-            "7,7,some,trident,safe,2,off,4:1:2",
-            "7,7,alone,trident,x,2,off,4:1:2",
-            "7,7,alone,trident,safe,-1,off,4:1:2",
-            "7,7,alone,trident,safe,2,1/2,4:1:2",
-            "7,7,alone,trident,safe,2,off,4",
-            "7,7,alone,trident,safe,2,off,4:1:2:3",
-            "7,7,alone,trident,safe,2,off,4:1:2,5",
+            "8,7",
+            "8,x,alone,trident,safe,2,off,4:1:2",
+            "8,7,some,trident,safe,2,off,4:1:2",
+            "8,7,alone,trident,x,2,off,4:1:2",
+            "8,7,alone,trident,safe,-1,off,4:1:2",
+            "8,7,alone,trident,safe,2,1/2,4:1:2",
+            "8,7,alone,trident,safe,2,off,4",
+            "8,7,alone,trident,safe,2,off,4:1:2:3",
+            "8,7,alone,trident,safe,2,off,4:1:2,5",
         ] {
             assert_eq!(Config::parse(text), None, "{text}");
         }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos, Pid};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 11;
+pub const FORMAT: u64 = 12;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,6 @@ pub enum Cause {
     /// The program has a userfaultfd of its own, limits or locks its memory, or has mutexes that the kernel changes
     /// (robust ones, priority inheritance).
     NotWanted,
-    /// The program wrote to memory faster than it could be copied.
-    Written,
     /// The kernel refused a step.
     Kernel,
     /// A policy panicked, or the program had the kernel refuse the library's calls (seccomp). First touches are left to
@@ -46,7 +44,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::PoolEmpty,
         Self::Forked,
         Self::NoMemory,
@@ -56,7 +54,6 @@ impl Cause {
         Self::Instrumented,
         Self::NoRights,
         Self::NotWanted,
-        Self::Written,
         Self::Kernel,
         Self::Failed,
     ];
@@ -84,7 +81,6 @@ impl Cause {
             Self::NotWanted => {
                 "the program has a userfaultfd or robust mutexes, or limits or locks its memory"
             }
-            Self::Written => "the program wrote faster than a page could be copied",
             Self::Kernel => "the kernel refused a step",
             Self::Failed => {
                 "the library failed (the kernel refuses its calls, or a bug), and gave up first touches"
@@ -105,7 +101,6 @@ impl Cause {
             Self::Instrumented => "instrumented",
             Self::NoRights => "no_rights",
             Self::NotWanted => "not_wanted",
-            Self::Written => "written",
             Self::Kernel => "kernel",
             Self::Failed => "failed",
         }

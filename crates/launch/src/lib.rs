@@ -17,7 +17,7 @@ mod process;
 pub mod symbols;
 
 pub use config::{
-    Config, Heap, KEPT, LEAST_MEMORY, MOST_COMPRESSED, MOST_SIZE, OFF, OUT, OpenFile, Promote,
+    Config, Heap, KEPT, LEAST_MEMORY, MOST_COMPRESSED, MOST_SIZE, OFF, OUT, OpenFile,
     SPARE, VARIABLE, value_of,
 };
 pub use counters::{Cause, Counters, FORMAT, HeapCounters, Refused, Waits, Words};

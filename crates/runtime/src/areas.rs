@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | a thread of the program, in an interposed function | places mappings ([`memory`](crate::memory)), one at a time, with the lock of the space | the service thread |
 //! | `service` | registers, releases, promotes and demotes slots for them ([`service`](crate::service)) | nobody |
-//! | two fault threads, eight where memory is paged | serve first touches as the policy decides ([`fault`](crate::fault)), and let writes go on while a slot is copied ([`pre_copy`](crate::pre_copy)) | each other, for the policy |
+//! | two fault threads, eight where memory is paged | serve first touches as the policy decides ([`fault`](crate::fault)) | each other, for the policy |
 //! | `background` | has gigantic pages ready, promotes slots as the policy decides ([`background`](crate::background)), and gives bloat back when memory is short ([`bloat`](crate::bloat)) | nobody |
 //!
 //! Where the program's memory lives in a file, four workers take the place of `background`: they read ahead, promote and
@@ -21,7 +21,6 @@ use crate::limited::Limited;
 use crate::lock::Lock;
 use crate::machine::Decider;
 use crate::pager::Pager;
-use crate::pre_copy::PreCopy;
 use crate::room;
 use crate::service::Mailbox;
 use crate::slot::{Slots, State};
@@ -52,7 +51,6 @@ pub(crate) struct Areas {
     /// The policy.
     pub(crate) decider: Decider,
     /// The slot that is copied while the program writes to it.
-    pub(crate) pre_copy: PreCopy,
     /// The gigantic pages that map memory of the program now.
     gigantic: AtomicU64,
     /// The limits that the program has set for itself.
@@ -187,7 +185,6 @@ impl Areas {
             mailbox: Mailbox::default(),
             ready,
             decider,
-            pre_copy: PreCopy::new(),
             total: sys::to_usize(room::total().0),
             gigantic: AtomicU64::new(0),
             limited: Limited::new(),

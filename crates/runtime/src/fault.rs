@@ -6,7 +6,7 @@
 
 use crate::areas::Areas;
 use crate::slot::State;
-use crate::sys::{self, PAGE, Span};
+use crate::sys;
 use crate::thread;
 use crate::uffd::{Fault, FaultReader, Kind, Userfaultfd};
 use core::sync::atomic::AtomicU32;
@@ -47,12 +47,6 @@ fn serve(areas: &Areas, uffd: &Userfaultfd, fault: Fault) {
     }
     let slot = areas.slots.containing(fault.address);
     let span = areas.slots.span(slot);
-    let page = Span { start: fault.address & !(PAGE - 1), length: PAGE };
-    if fault.kind == Kind::WriteProtected
-        && areas.pre_copy.note(uffd, slot, page.start - span.start, page)
-    {
-        return;
-    }
     if fault.kind == Kind::Missing && areas.slots.begin(slot, State::Fresh, State::Serving) {
         let begun = sys::now();
         let state = areas.decider.serve(areas, span, fault.address);

@@ -31,7 +31,6 @@ mod machine;
 mod memory;
 mod pager;
 mod pins;
-mod pre_copy;
 mod promote;
 mod room;
 mod service;

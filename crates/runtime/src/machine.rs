@@ -19,7 +19,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use superpage_launch::{Cause, Counters, Promote};
+use superpage_launch::{Cause, Config, Counters};
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::capabilities::set_aside;
 use superpage_policy::promotion::life::Allocation;
@@ -40,8 +40,8 @@ const OURSELVES: ProcessKey = ProcessKey(0);
 /// The policy, which one of the library's threads asks at a time.
 #[derive(Debug)]
 pub(crate) struct Decider {
-    /// How it promotes what first touches left to smaller pages; `None` if it does not.
-    promote: Option<Promote>,
+    /// Whether it promotes what first touches left to smaller pages.
+    promotes: bool,
     /// Whether all memory is to be on pages of the pool from the start.
     maps_at_once: bool,
     /// The pool for gigantic pages.
@@ -60,16 +60,17 @@ pub(crate) struct Decider {
 unsafe impl Sync for Decider {}
 
 impl Decider {
-    pub(crate) fn new(policy: Box<dyn Policy>, promote: Option<Promote>) -> Self {
+    /// Decides by this policy, and by the configuration's word whether to promote.
+    pub(crate) fn new(policy: Box<dyn Policy>, config: &Config<'_>) -> Self {
         let allocation = policy.life().allocation;
-        let promote =
-            promote.filter(|_| matches!(allocation, Allocation::FirstTouch { later: Some(_), .. }));
+        let promotes =
+            config.promote && matches!(allocation, Allocation::FirstTouch { later: Some(_), .. });
         let set_aside = set_aside(&*policy);
         let pool = Pool::of(set_aside.unwrap_or(PageSize::Gigantic));
         let gives =
             |size| matches!(allocation, Allocation::FirstTouch { largest, .. } if largest == size);
         Self {
-            promote,
+            promotes,
             maps_at_once: set_aside.is_some(),
             pool,
             gives_gigantic: gives(pool.size()),
@@ -82,12 +83,7 @@ impl Decider {
 
     /// Whether it promotes what first touches left to smaller pages.
     pub(crate) fn promotes(&self) -> bool {
-        self.promote.is_some()
-    }
-
-    /// How smaller pages are copied to a gigantic page; `None` if they are not.
-    pub(crate) fn how_to_promote(&self) -> Option<Promote> {
-        self.promote
+        self.promotes
     }
 
     /// The base pages of a range from which on it is promoted, if there is such a number.
@@ -403,7 +399,8 @@ mod tests {
     #[test]
     fn a_policy_that_panics_is_asked_no_more() {
         let policy = list::find("trident").expect("it is listed");
-        let decider = Decider::new((policy.build)(), None);
+        let config = Config::parse("8,1,alone,trident,off,0,off,3:1:2").expect("it is well-formed");
+        let decider = Decider::new((policy.build)(), &config);
         let counters = Counters::default();
         assert!(decider.ask(&counters, |policy| policy.life()).is_some());
         assert_eq!(decider.ask::<()>(&counters, |_| panic!("a bug")), None);

@@ -1,8 +1,6 @@
 //! Promotion: puts a gigantic page in the place of a slot's smaller pages.
 //!
-//! This file decides who may be promoted, and counts. The work is in [`full_stop`], which is right for every
-//! program, and in [`pre_copy`], whose pauses are short, for programs to whose memory nobody writes but their own
-//! threads.
+//! This file decides who may be promoted, and counts. The work is in [`full_stop`].
 
 #![expect(unsafe_code, reason = "changes what memory is reserved")]
 
@@ -11,14 +9,13 @@ use crate::demote::Staging;
 use crate::full_stop;
 use crate::gigantic::Gigantic;
 use crate::pins;
-use crate::pre_copy;
 use crate::slot::State;
 use crate::supply;
 use crate::sys::{self, Span};
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_launch::{Cause, Counters, Promote};
+use superpage_launch::{Cause, Counters};
 use superpage_units::Nanos;
 
 /// The reason why a slot was not promoted.
@@ -65,14 +62,16 @@ fn promote_by(
     slot: usize,
     begin: impl FnOnce() -> Option<Vec<Span>>,
 ) -> Result<(), Failure> {
-    let way = areas.decider.how_to_promote().ok_or(Failure::Refused(Cause::NotWanted))?;
+    if !areas.decider.promotes() {
+        return Err(Failure::Refused(Cause::NotWanted));
+    }
     let uffd = areas.uffd().ok_or_else(|| Failure::Refused(areas.cause_of_no_uffd()))?;
     let page = prepared(areas)?;
     let Some(holes) = begin() else {
         areas.ready.add(page);
         return Err(Failure::Changed);
     };
-    let done = carry_out(areas, uffd, way, slot, &holes, page);
+    let done = carry_out(areas, uffd, slot, &holes, page);
     if let Some(cooldown) = areas.cooldown(slot) {
         if done.is_ok() { cooldown.forget() } else { cooldown.begin() }
     }
@@ -117,17 +116,15 @@ pub(crate) struct Held {
 fn carry_out(
     areas: &Areas,
     uffd: &Userfaultfd,
-    way: Promote,
     slot: usize,
     holes: &[Span],
     page: Gigantic,
 ) -> Result<(), Failure> {
     let span = areas.slots.span(slot);
     // Since the slot was taken over, a thread that is about to fork waits for it.
-    let held = match (permitted(areas).and_then(|()| open(holes)), way) {
-        (Err(cause), _) => Held { done: Err((cause, Some(page))), begun: None, staging: None },
-        (Ok(()), Promote::Live) => pre_copy::promote(areas, uffd, slot, page),
-        (Ok(()), Promote::Safe) => full_stop::promote(uffd, span, page),
+    let held = match permitted(areas).and_then(|()| open(holes)) {
+        Err(cause) => Held { done: Err((cause, Some(page))), begun: None, staging: None },
+        Ok(()) => full_stop::promote(uffd, span, page),
     };
     let counters = areas.counters;
     let state = if held.done.is_ok() { State::Gigantic } else { State::Ordinary };

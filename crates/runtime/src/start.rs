@@ -108,7 +108,7 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
         Space::new(span.start, pages),
         Slots::new(span.start, states),
         Ready::new(config.ready),
-        Decider::new((policy.build)(), config.promote),
+        Decider::new((policy.build)(), config),
         counters,
         parents_mark()?,
         // SAFETY: zero bytes are cooldowns that are over.

@@ -8,7 +8,7 @@ mod program;
 mod report;
 mod supply;
 
-use crate::args::{Malloc, Run};
+use crate::args::{Copying, Malloc, Run};
 use crate::exit::{Failure, Outcome};
 use crate::heap::COUNTERS;
 use crate::show;
@@ -215,7 +215,7 @@ impl Shared {
             parent,
             children: *children,
             policy: if heap.is_some() { heap::POLICY } else { policy },
-            promote: promote.way().filter(|_| heap.is_none()),
+            promote: *promote == Copying::Safe && heap.is_none(),
             ready: if heap.is_some() { 0 } else { *ready },
             heap: heap.map(HeapFile::config),
             counters: self.counters,

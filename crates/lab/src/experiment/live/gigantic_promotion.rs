@@ -3,7 +3,7 @@
 //!
 //! A program under `superpage run` writes to a GiB from one or two threads, at a rate, and asks for the GiB to
 //! be promoted (MADV_COLLAPSE); then it changes a page of it, so that it is demoted, and so on. The paper says
-//! nothing of pauses: its kernel copies page by page. `safe` is the library's `full_stop`, `live` its `pre_copy`.
+//! nothing of pauses: its kernel copies page by page.
 
 use super::support_bench::{Bench, median, rounded};
 use super::support_run::{Managed, take_gigantic};
@@ -39,8 +39,8 @@ const PROMOTIONS: usize = 10;
 /// Gigantic pages in the pool: the program uses one while the library zeroes another.
 const PAGES: u64 = 2;
 const THREADS: [(&str, usize); 2] = [("1", 1), ("2", 2)];
-/// The ways to promote, as `superpage run --promote` has them.
-const WAYS: [&str; 2] = ["safe", "live"];
+/// The way to promote, as `superpage run --promote` has it.
+const WAY: &str = "safe";
 /// Writes a second; 0 is reading as fast as possible, nothing is writing as fast as possible.
 const WRITES: [Option<u64>; 4] = [Some(0), Some(100_000), Some(1_000_000), None];
 
@@ -65,18 +65,14 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::default();
     for (case, threads) in THREADS {
         for writes in WRITES {
-            let mut seen = WAYS.map(|_| Vec::new());
+            let mut seen = Vec::new();
             for round in 1..=setting.rounds {
                 let rate = writes.map_or("full".to_owned(), |writes| writes.to_string());
                 let of = setting.rounds;
                 progress(&format!("{threads} thread(s), {rate} writes/s: round {round} of {of}"))?;
-                for (way, seen) in WAYS.into_iter().zip(&mut seen) {
-                    seen.extend(trial(setting, way, Part::Written { threads, writes })?);
-                }
+                seen.extend(trial(setting, Part::Written { threads, writes })?);
             }
-            for (way, seen) in WAYS.into_iter().zip(seen) {
-                report.push(&row(case, way, writes, &seen))?;
-            }
+            report.push(&row(case, writes, &seen))?;
         }
     }
     report.notes.push(
@@ -90,8 +86,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-fn trial(setting: &Setting, way: &str, part: Part) -> Result<Vec<Promoted>> {
-    let mut managed = Managed::start(setting, &["--promote", way], part)?;
+fn trial(setting: &Setting, part: Part) -> Result<Vec<Promoted>> {
+    let mut managed = Managed::start(setting, &["--promote", WAY], part)?;
     let mut seen = Vec::new();
     for _ in 0..PROMOTIONS {
         managed.helper.order(Order::Go)?;
@@ -110,12 +106,12 @@ fn trial(setting: &Setting, way: &str, part: Part) -> Result<Vec<Promoted>> {
     }
 }
 
-fn row(case: &'static str, way: &'static str, writes: Option<u64>, seen: &[Promoted]) -> Row {
+fn row(case: &'static str, writes: Option<u64>, seen: &[Promoted]) -> Row {
     let pauses = || seen.iter().map(|one| one.pause.as_secs_f64() * 1e3);
     let reached = median(seen.iter().map(|one| one.accesses_per_s));
     Row {
         case,
-        policy: way,
+        policy: WAY,
         writes_per_s: if writes == Some(0) { 0.0 } else { reached.round() },
         pause_p50_ms: rounded(median(pauses()), 1),
         pause_max_ms: rounded(pauses().fold(0.0, f64::max), 1),
