@@ -45,7 +45,7 @@ fn callers() -> Vec<Test> {
         ("any_call_may_change_a_part", gigantic.clone(), || calls(&["changes"])),
         ("hints_leave_gigantic_pages", gigantic.clone(), || calls(&["hints"])),
         ("advice_about_itself_is_followed", gigantic.clone(), || calls(&["advises-itself"])),
-        ("segments_attach_where_memory_was", gigantic.clone(), || calls(&["attaches"])),
+        ("segments_attach_elsewhere_only", gigantic.clone(), || calls(&["attaches"])),
         ("the_heap_grows_as_without", gigantic, || calls(&["heap"])),
         ("a_limit_set_by_number_is_kept", able, a_limit_set_by_number_is_kept),
     ]

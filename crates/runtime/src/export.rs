@@ -15,7 +15,7 @@
 use crate::areas::areas;
 use crate::fork::Heap;
 use crate::sys::{Errno, Mmap, Result, Span};
-use crate::{advice, fork, limited, memory, shm, sys};
+use crate::{advice, fork, limited, memory, sys};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -202,29 +202,6 @@ pub(crate) unsafe extern "C" fn mbind(
     c_long::from(number(done))
 }
 
-/// remap_file_pages(2).
-///
-/// # Safety
-/// As of remap_file_pages.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn remap_file_pages(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    offset: usize,
-    flags: c_int,
-) -> c_int {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    let change = || unsafe {
-        syscalls::syscall!(Sysno::remap_file_pages, address, length, protection, offset, flags)
-    };
-    number(match areas() {
-        Some(areas) => memory::special(areas, address, length, change),
-        None => change(),
-    })
-}
-
 /// posix_madvise(3), which returns its error.
 ///
 /// # Safety
@@ -269,7 +246,8 @@ pub(crate) unsafe extern "C" fn mseal(
     })
 }
 
-/// shmat(2).
+/// shmat(2): refused with EINVAL at a place in the areas, as the kernel refuses one where something is mapped. Without an
+/// address the kernel chooses a place outside.
 ///
 /// # Safety
 /// As of shmat.
@@ -281,28 +259,15 @@ pub(crate) unsafe extern "C" fn shmat(
 ) -> *mut c_void {
     let address = address.addr();
     // SAFETY: the caller's promise.
-    pointer(unsafe {
-        match areas() {
-            Some(areas) => shm::attach(areas, segment, address, flags),
-            None => sys::shmat(segment, address, flags),
-        }
-    })
+    pointer(attach(address, || unsafe {
+        syscalls::syscall!(Sysno::shmat, segment, address, flags)
+    }))
 }
 
-/// shmdt(2).
-///
-/// # Safety
-/// As of shmdt.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn shmdt(address: *const c_void) -> c_int {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    number(unsafe {
-        match areas() {
-            Some(areas) => shm::detach(areas, address),
-            None => sys::shmdt(address),
-        }
-    })
+/// Attaches a segment, unless that is in the areas.
+fn attach(address: usize, call: impl FnOnce() -> Result<usize>) -> Result<usize> {
+    let is_ours = areas().is_some_and(|areas| areas.span.contains(address));
+    if is_ours { Err(Errno::EINVAL) } else { call() }
 }
 
 /// process_madvise(2).
@@ -777,7 +742,7 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_mremap => memory::remap(areas, a, b, c, sys::int(d), e),
             libc::SYS_mprotect => memory::protect(areas, a, b, sys::int(c), &pass),
             libc::SYS_madvise => memory::advise(areas, a, b, sys::int(c)),
-            libc::SYS_pkey_mprotect | libc::SYS_mbind | libc::SYS_remap_file_pages | SYS_MSEAL => {
+            libc::SYS_pkey_mprotect | libc::SYS_mbind | SYS_MSEAL => {
                 memory::special(areas, a, b, pass)
             }
             libc::SYS_mlock | libc::SYS_mlock2 => memory::special_and_slow(areas, a, b, pass),
@@ -785,8 +750,7 @@ pub(crate) unsafe extern "C" fn syscall(
                 let parts = b as *const libc::iovec;
                 advice::by_process(areas, sys::int(a), parts, c, sys::int(d), sys::int(e), pass)
             }
-            libc::SYS_shmat => shm::attach(areas, sys::int(a), b, sys::int(c)),
-            libc::SYS_shmdt => shm::detach(areas, a),
+            libc::SYS_shmat => attach(b, pass),
             libc::SYS_userfaultfd => {
                 areas.leave_alone();
                 pass()

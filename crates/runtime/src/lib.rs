@@ -34,7 +34,6 @@ mod pins;
 mod promote;
 mod room;
 mod service;
-mod shm;
 mod slot;
 mod space;
 mod start;

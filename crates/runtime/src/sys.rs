@@ -175,24 +175,6 @@ pub(crate) unsafe fn mremap(old: Span, length: usize, flags: i32, to: usize) -> 
     unsafe { syscall!(Sysno::mremap, old.start, old.length, length, flags, to) }
 }
 
-/// shmat(2).
-///
-/// # Safety
-/// As of [`mmap`] at a fixed place, if there is one.
-pub(crate) unsafe fn shmat(segment: i32, address: usize, flags: i32) -> Result<usize> {
-    // SAFETY: the caller's promise.
-    unsafe { syscall!(Sysno::shmat, segment, address, flags) }
-}
-
-/// shmdt(2).
-///
-/// # Safety
-/// As of [`munmap`].
-pub(crate) unsafe fn shmdt(address: usize) -> Result<usize> {
-    // SAFETY: the caller's promise.
-    unsafe { syscall!(Sysno::shmdt, address) }
-}
-
 /// Moves the mapping of one gigantic page's worth of memory over another place, in one step for all
 /// threads.
 ///
