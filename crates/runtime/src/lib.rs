@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod advice;
 mod areas;
+mod at_start;
 mod background;
 mod bloat;
 mod child;

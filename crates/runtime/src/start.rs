@@ -13,7 +13,7 @@ use crate::space::{SlotPages, Space};
 use crate::sys::{self, Descriptor, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
-use crate::{background, child, exec, export, fault, fork, service};
+use crate::{at_start, background, child, exec, export, fault, fork, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -125,6 +125,7 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
     note_own(areas, before);
     export::resolve();
     child::resolve();
+    at_start::note();
     // A panic's message has nowhere to go, and writing it would call libc.
     std::panic::set_hook(Box::new(|_| {}));
     areas::publish(areas);
@@ -262,9 +263,13 @@ fn all_run() -> bool {
     }
 }
 
+/// The name of the library's threads, of which the first hands it on to the others.
+const NAME: &CStr = c"superpage";
+
 /// The first thread, in whose table of descriptors the others are.
 extern "C" fn service_thread() {
     thread::note_first();
+    at_start::take_on(NAME);
     let Some(areas) = areas::shared() else { return };
     let fault_threads = areas.heap().map_or(FAULT_THREADS, |_| pager::FAULT_THREADS);
     let opened = Userfaultfd::open(fault_threads);
@@ -344,6 +349,7 @@ pub(crate) fn start_in_child() -> bool {
 /// The first thread of the library in a child.
 extern "C" fn service_thread_of_child() {
     thread::note_first();
+    at_start::take_on(NAME);
     let Some(areas) = areas::shared() else { return };
     let started =
         page_in_child(areas).ok().and_then(|uffd| start_all(areas, uffd, worker_thread, WORKERS));
