@@ -173,9 +173,8 @@ fn redirect() {
     child::resolve();
     DLOPEN.get();
     DLMOPEN.get();
-    let objects = ours.into_iter().chain(malloc);
-    let is_done = objects.map(|ours| lead(libc, ours)).fold(true, |all, done| all && done);
-    if !is_done {
+    let failed = ours.into_iter().chain(malloc).filter(|ours| !lead(libc, *ours));
+    if failed.count() > 0 {
         sys::complain(
             "superpage: a library is loaded with RTLD_DEEPBIND, and libc's symbols cannot be changed: if the program \
              crashes, run it with SUPERPAGE_OFF=1\n",
