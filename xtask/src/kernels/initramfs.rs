@@ -32,7 +32,8 @@ const ABOUT_MEMORY: [&str; 4] =
 /// The tests of what needs two nodes, which no other guest has.
 const ABOUT_NODES: &str = "cli/live_nodes";
 /// Tests that time what they see, which says nothing on emulated processors.
-const TIMED: [&str; 5] = [
+const TIMED: [&str; 6] = [
+    "cgroups_by_the_thousand_cost_nothing",
     "forty_thousand_vmas",
     "it_costs_next_to_nothing_when_idle",
     "it_keeps_to_its_budget_and_outlives_others",
@@ -40,7 +41,7 @@ const TIMED: [&str; 5] = [
     "what_is_recorded_is_replayed",
 ];
 /// Programs that tests start, as this machine has them; the others that they start are busybox's.
-const STARTED: [&str; 2] = ["chrt", "sleep"];
+const STARTED: [&str; 3] = ["chrt", "sleep", "unshare"];
 /// What tests read of the sources, below the repository's root.
 const READ: [&str; 5] =
     ["crates/kernel/tests", "crates/manager/tests", "crates/trace/tests", "docs", "packaging"];
