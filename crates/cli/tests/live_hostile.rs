@@ -414,13 +414,14 @@ fn be_flipping() -> Ended {
             std::thread::sleep(Duration::from_millis(30));
         }
     });
-    // Of this thread alone, by which the process is known: the other one may leave memory to nobody as root only.
+    // The kernel names this thread's user as the process's. The other thread stays root, without which it may not leave memory missing.
     set_thread_uid(Uid::from_raw(HOSTILE))?;
     subject_waits()
 }
 
 /// Whoever reads such memory at the wrong moment waits for ever, and the daemon goes on without: also where one user has eight
-/// such processes, as many as one user may keep threads waiting. How many do is a matter of moments.
+/// such processes, and may keep eight threads waiting. Chance decides whether a read of the daemon meets such a moment; the unit tests of
+/// `reclaim` have threads that certainly wait.
 fn memory_that_never_answers_keeps_nobody_waiting() -> Ended {
     let subjects = (0..8).map(|_| Subject::start("flipping")).collect::<Result<Vec<_>, _>>()?;
     let mut include: Vec<Pid> = subjects.iter().map(Subject::pid).collect();

@@ -1,6 +1,6 @@
-//! What this process began with, and Rust changes before `main` or in a child: standard streams that were closed, in whose places it
-//! opens `/dev/null`, and signals that were ignored (SIGPIPE) or blocked. A program that is started is to find all that as it was, also
-//! signals that this process handles itself.
+//! Standard streams that were closed, and signals that were ignored or blocked, when this process began. Rust opens `/dev/null` in the
+//! places of closed streams before `main`, and it unblocks signals and resets SIGPIPE in a child; exec resets the signals that this
+//! process handles. A program that this process starts is to find all of them as they were.
 //!
 //! [sigaction(2)](https://man7.org/linux/man-pages/man2/sigaction.2.html),
 //! [sigprocmask(2)](https://man7.org/linux/man-pages/man2/sigprocmask.2.html).

@@ -115,7 +115,7 @@ impl Object {
         })
     }
 
-    /// The functions that it defines, with their addresses: those of several versions as often.
+    /// The functions that it defines, with their addresses. A function with two versions comes twice.
     pub fn all_functions(self) -> impl Iterator<Item = (&'static CStr, usize)> {
         let tables = self.table(HASHES).zip(self.table(SYMBOLS)).zip(self.table(STRINGS));
         let chains = tables.into_iter().flat_map(|((hashes, symbols), strings)| {

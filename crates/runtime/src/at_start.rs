@@ -1,5 +1,5 @@
-//! What the library's threads have of the process as it began: its CPUs, its scheduling and its memory policy, not those of the
-//! thread of the program that maps memory first; and a name.
+//! The library's threads have the CPUs, the scheduling and the memory policy that the process had when it began, not those of the
+//! thread of the program that maps memory first. They have a name, too.
 //!
 //! sched_setaffinity(2), sched_setattr(2), set_mempolicy(2), PR_SET_NAME of prctl(2).
 
@@ -29,7 +29,7 @@ struct Scheduling {
 /// The attributes of a thread that one which it starts inherits.
 #[derive(Clone, Copy, Debug)]
 struct Attributes {
-    /// A bit for each CPU, in so many bytes.
+    /// A bit for each CPU, and the bytes of these that the kernel has filled.
     cpus: ([u64; CPUS], usize),
     scheduling: Scheduling,
     /// The mode, and a bit for each node.

@@ -167,7 +167,7 @@ fn redirect() {
     });
     // mimalloc may serve a process in which nothing else of ours does.
     let ours = areas().map(|_| ours);
-    // What our functions call is found before libc's table says that it is them.
+    // Our functions look up those of libc that they call first: afterwards libc's table would lead them to themselves.
     export::resolve();
     exec::resolve();
     child::resolve();

@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     let lines = lines.chain(removals.iter().flatten().map(|removal| format!("{removal}\n")));
     let lines = lines.chain(made.iter().flatten().map(|removal| format!("{removal}\n")));
     let lines: String = lines.collect();
-    // What was put back is said, whatever could not be.
+    // The user is told of each thing that was put back, also where another one could not be.
     show::print(&lines)?;
     of_runs?;
     let (removals, made) = (removals?, made?);

@@ -44,9 +44,9 @@ use superpage_units::{PageSize, Pid};
 use supply::Supply;
 
 const LIBRARY: &str = "libsuperpage.so";
-// Linux's, on this architecture and arm64.
-const SIGSTKFLT: i32 = 16;
-const SIGPWR: i32 = 30;
+// Signals that signal_hook has no names for.
+const SIGSTKFLT: i32 = Signal::STKFLT.as_raw();
+const SIGPWR: i32 = Signal::POWER.as_raw();
 /// malloc by mimalloc, for programs that do not keep theirs.
 const MALLOC: &str = "libsuperpage_malloc.so";
 const PRELOAD: &str = "LD_PRELOAD";
@@ -287,7 +287,7 @@ const NAMED: [i32; 24] = [
     SIGSTKFLT, SIGCHLD, SIGCONT, SIGTTIN, SIGTTOU, SIGURG, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF,
     SIGWINCH, SIGIO, SIGPWR, SIGSYS,
 ];
-/// The signals without names; libc keeps the first two for itself.
+/// The signals without names. Libc keeps the kernel's first two of them, 32 and 33, for itself.
 const UNNAMED: std::ops::RangeInclusive<i32> = 34..=64;
 
 /// The signal to end that has come before there was a program to pass it on to, if one has.
@@ -338,7 +338,7 @@ fn attend(
 fn wait_for(program: rustix::process::Pid) -> std::io::Result<ExitStatus> {
     let whom = (std::process::id() != 1).then_some(program);
     loop {
-        // Without a process, any.
+        // The first process of a container waits for any child.
         let waited = match whom {
             Some(program) => waitpid(Some(program), WaitOptions::UNTRACED),
             None => rustix::process::wait(WaitOptions::UNTRACED),
