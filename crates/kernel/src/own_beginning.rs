@@ -75,13 +75,11 @@ pub fn ignored(signal: i32) -> bool {
     SIGNALS.contains(&signal) && IGNORED.load(Relaxed) & bit(signal) != 0
 }
 
-/// Has the command begin with the same streams closed, and the same signals ignored and blocked, as this program.
+/// Has the command begin with the same streams closed, and the same signals ignored and blocked, as this program. What is to be
+/// done in the child has Rust fork, where it would have libc spawn, and that ignores the two signals that libc has for itself.
 pub fn pass_on(command: &mut Command) {
     let closed = CLOSED.load(Relaxed);
     let (ignored, blocked) = (IGNORED.load(Relaxed), BLOCKED.load(Relaxed));
-    if closed == 0 && ignored == 0 && blocked == 0 {
-        return;
-    }
     let change = move || {
         for stream in STREAMS.filter(|stream| closed & 1 << stream != 0) {
             // SAFETY: nothing of the child's uses it.
