@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "reads what the program passes, and asks the kernel who is meant")]
 
-use crate::areas::Areas;
+use crate::areas::Process;
 use crate::memory;
 use crate::sys::Result;
 use syscalls::{Sysno, syscall};
@@ -15,7 +15,7 @@ const MOST: usize = 1024;
 /// # Safety
 /// As of process_madvise.
 pub(crate) unsafe fn by_process(
-    areas: &Areas,
+    managed: &Process,
     process: i32,
     parts: *const libc::iovec,
     count: usize,
@@ -33,7 +33,7 @@ pub(crate) unsafe fn by_process(
         // SAFETY: the caller's promise.
         let part = unsafe { parts.add(index).read_unaligned() };
         // SAFETY: the caller's promise.
-        match unsafe { memory::advise(areas, part.iov_base.addr(), part.iov_len, advice) } {
+        match unsafe { memory::advise(managed, part.iov_base.addr(), part.iov_len, advice) } {
             Ok(_) => done += part.iov_len,
             Err(errno) if done == 0 => return Err(errno),
             Err(_) => break,

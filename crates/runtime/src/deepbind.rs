@@ -12,9 +12,10 @@
 )]
 #![cfg_attr(test, allow(dead_code, reason = "only programs call them"))]
 
-use crate::areas::areas;
+use crate::areas::managed;
+use crate::pager::handover;
 use crate::sys::{self, Errno, PAGE, Span};
-use crate::{child, exec, export};
+use crate::{exec, export};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_long};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -166,11 +167,11 @@ fn redirect() {
         is_ours && objects().find_map(|object| object.function(c"free")) == malloc.function(c"free")
     });
     // mimalloc may serve a process in which nothing else of ours does.
-    let ours = areas().map(|_| ours);
+    let ours = managed().map(|_| ours);
     // Our functions look up those of libc that they call first: afterwards libc's table would lead them to themselves.
     export::resolve();
     exec::resolve();
-    child::resolve();
+    handover::resolve();
     DLOPEN.get();
     DLMOPEN.get();
     let failed = ours.into_iter().chain(malloc).filter(|ours| !lead(libc, *ours));

@@ -21,8 +21,8 @@ pub(crate) fn with_the_program() {
 /// Ends the program, which waits for a thread that the kernel has ended alone (seccomp): what that has begun, nobody ends.
 pub(crate) fn for_lack_of_a_thread() -> ! {
     // The library's threads have no standard error; `superpage run` says it.
-    if let Some(areas) = areas::shared() {
-        areas.counters.lost_thread.store(1, Relaxed);
+    if let Some(process) = areas::shared() {
+        process.areas.counters.lost_thread.store(1, Relaxed);
     }
     sys::end_process(1);
 }

@@ -9,9 +9,10 @@
 #![expect(unsafe_code, reason = "reads environments and programs, and calls libc's functions")]
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
-use crate::areas::areas;
-use crate::export::{Next, answer};
+use crate::areas::managed;
+use crate::export::Returned;
 use crate::limited;
+use crate::next::{Next, next};
 use crate::sys::{self, Errno, PAGE, Result};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::AtomicU32;
@@ -238,9 +239,9 @@ pub(crate) unsafe extern "C" fn execve(
     arguments: *const *const c_char,
     environment: Environment,
 ) -> c_int {
-    let managed = areas();
-    if let Some(areas) = managed {
-        limited::before_another_program(areas);
+    let managed = managed();
+    if let Some(process) = managed {
+        limited::before_another_program(process.areas);
     }
     // SAFETY: the caller's promise.
     let call =
@@ -250,10 +251,10 @@ pub(crate) unsafe extern "C" fn execve(
     } else {
         call(environment)
     };
-    if let Some(areas) = managed {
-        limited::no_other_program(areas);
+    if let Some(process) = managed {
+        limited::no_other_program(process.areas);
     }
-    answer(done, sys::int, -1)
+    Returned::of(done)
 }
 
 unsafe extern "C" {
@@ -287,15 +288,12 @@ pub(crate) unsafe extern "C" fn execvp(
     unsafe { execvpe(file, arguments, environ) }
 }
 
-static EXECVPE: Next = Next::new(c"execvpe");
-static SPAWN: Next = Next::new(c"posix_spawn");
-static SPAWNP: Next = Next::new(c"posix_spawnp");
+type Exec = extern "C" fn(*const c_char, *const *const c_char, Environment) -> c_int;
 
-/// Finds the functions of libc that are called here: in the child of a fork another thread may hold the dynamic linker's lock.
-pub(crate) fn resolve() {
-    for next in [&EXECVPE, &SPAWN, &SPAWNP] {
-        next.get();
-    }
+next! {
+    EXECVPE, c"execvpe": Exec;
+    SPAWN, c"posix_spawn": Spawn;
+    SPAWNP, c"posix_spawnp": Spawn;
 }
 
 /// execvpe(3).
@@ -308,20 +306,17 @@ pub(crate) unsafe extern "C" fn execvpe(
     arguments: *const *const c_char,
     environment: Environment,
 ) -> c_int {
-    type Exec = extern "C" fn(*const c_char, *const *const c_char, Environment) -> c_int;
-    let Some(next) = EXECVPE.get() else { return answer(Err(Errno::ENOSYS), sys::int, -1) };
-    // SAFETY: libc's execvpe has this type.
-    let next = unsafe { core::mem::transmute::<*mut c_void, Exec>(next) };
-    let managed = areas();
-    if let Some(areas) = managed {
-        limited::before_another_program(areas);
+    let Some(next) = EXECVPE.get() else { return Returned::of(Err(Errno::ENOSYS)) };
+    let managed = managed();
+    if let Some(process) = managed {
+        limited::before_another_program(process.areas);
     }
     let failed = match !environment.is_null() && begins_without(Program::Name(file)) {
         true => without_ours(environment, |environment| next(file, arguments, environment)),
         false => next(file, arguments, environment),
     };
-    if let Some(areas) = managed {
-        limited::no_other_program(areas);
+    if let Some(process) = managed {
+        limited::no_other_program(process.areas);
     }
     failed
 }
@@ -373,14 +368,12 @@ type Spawn = extern "C" fn(
 
 /// Starts a child, which is not the process that is managed.
 fn spawn(
-    next: &Next,
+    next: &Next<Spawn>,
     program: Program,
     environment: Environment,
     call: impl FnOnce(Spawn, Environment) -> c_int,
 ) -> c_int {
     let Some(next) = next.get() else { return libc::ENOSYS };
-    // SAFETY: libc's functions have this type.
-    let next = unsafe { core::mem::transmute::<*mut c_void, Spawn>(next) };
     let is_without = match MANAGED.load(Relaxed) {
         UNKNOWN => false,
         ALL => program.refuses_us(),

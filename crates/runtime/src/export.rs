@@ -4,6 +4,9 @@
 //! not managed. libc itself calls the kernel without these: the stacks of its threads and what its loader
 //! maps are not seen here.
 //!
+//! A program comes to the kernel's calls by their functions or by `syscall`; both come to [`by_number`], which has one arm for each
+//! call that the library carries out. Functions that are more than one call of the kernel's are behind it.
+//!
 //! Some calls that concern memory need nothing and are libc's own. `brk` and `sbrk` change the heap, which the kernel
 //! puts tens of TiB away from the areas and lets grow into no other mapping. `munlock` leaves gigantic pages as they
 //! are; `move_pages` and `migrate_pages` move them whole; `set_mempolicy_home_node` changes only what was given to
@@ -12,194 +15,289 @@
 #![expect(unsafe_code, reason = "C functions that programs call")]
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
-use crate::areas::areas;
-use crate::fork::Heap;
-use crate::sys::{Errno, Mmap, Result, Span};
-use crate::{advice, fork, limited, memory, sys};
-use core::ffi::{c_char, c_int, c_long, c_void};
-use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::{Acquire, Release};
-use syscalls::Sysno;
+use crate::areas::{Process, managed};
+use crate::backing::Child;
+use crate::next::{Next, next};
+use crate::sys::{self, Errno, Mmap, Result};
+use crate::{advice, fork, limited, memory};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use libc::rlimit64;
 
-/// The result of a C function: the value, or `failed` with errno set.
-pub(crate) fn answer<T>(done: Result<usize>, convert: impl FnOnce(usize) -> T, failed: T) -> T {
-    match done {
-        Ok(value) => convert(value),
-        Err(errno) => {
-            // SAFETY: errno is the calling thread's.
-            unsafe { *libc::__errno_location() = errno.into_raw() };
-            failed
+/// The calls of the kernel's that `libc` does not name.
+const SYS_MSEAL: c_long = 462;
+/// The request of ioctl that makes a userfaultfd: _IO(0xAA, 0x00).
+const USERFAULTFD_IOC_NEW: usize = 0xAA00;
+
+/// A call of the kernel's, by its number.
+///
+/// # Errors
+/// What the kernel answers, or would.
+///
+/// # Safety
+/// As of the call with this number.
+unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    let pass = || unsafe { sys::any(sys::to_usize(call.cast_unsigned()), arguments) };
+    let Some(process) = managed() else { return pass() };
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match call {
+            libc::SYS_mmap => {
+                let asked = Mmap {
+                    address: a,
+                    length: b,
+                    protection: sys::int(c),
+                    flags: sys::int(d),
+                    descriptor: sys::int(e),
+                    offset: f.cast_signed() as i64,
+                };
+                memory::map(process, asked)
+            }
+            libc::SYS_munmap => memory::unmap(process, a, b),
+            libc::SYS_mremap => memory::remap(process, a, b, c, sys::int(d), e),
+            libc::SYS_mprotect => memory::protect(process, a, b, sys::int(c), &pass),
+            libc::SYS_madvise => memory::advise(process, a, b, sys::int(c)),
+            // What is sealed stays ordinary. What is locked is not promoted, because locked pages cannot be moved.
+            libc::SYS_pkey_mprotect
+            | libc::SYS_mbind
+            | SYS_MSEAL
+            | libc::SYS_mlock
+            | libc::SYS_mlock2 => memory::special(process, a, b, pass),
+            libc::SYS_process_madvise => {
+                let parts = b as *const libc::iovec;
+                advice::by_process(process, sys::int(a), parts, c, sys::int(d), sys::int(e), pass)
+            }
+            // Refused with EINVAL at a place in the areas, as the kernel refuses one where something is mapped. Without an
+            // address the kernel chooses a place outside.
+            libc::SYS_shmat if process.areas.span.contains(b) => Err(Errno::EINVAL),
+            // What is reserved would be locked, and what is placed later would not.
+            libc::SYS_mlockall => memory::lock_all(process, pass),
+            libc::SYS_prlimit64 => limit(process, arguments),
+            libc::SYS_setrlimit => limit(process, [0, a, b, 0, 0, 0]),
+            libc::SYS_getrlimit => limit(process, [0, a, 0, b, 0, 0]),
+            libc::SYS_userfaultfd => {
+                process.backing().leave_alone();
+                pass()
+            }
+            libc::SYS_ioctl if b == USERFAULTFD_IOC_NEW => {
+                process.backing().leave_alone();
+                pass()
+            }
+            libc::SYS_fork => fork::unheard(Child::Served, pass),
+            libc::SYS_clone | libc::SYS_clone3 => match made_by(call, a, b) {
+                Made::Fork => fork::unheard(Child::Whole, pass),
+                Made::SharesMemory => {
+                    process.backing().before_second_process();
+                    pass()
+                }
+                Made::Other => pass(),
+            },
+            _ => pass(),
         }
     }
 }
 
-fn pointer(done: Result<usize>) -> *mut c_void {
-    answer(done, |address| address as *mut c_void, libc::MAP_FAILED)
-}
-
-fn number(done: Result<usize>) -> c_int {
-    answer(done, sys::int, -1)
-}
-
-/// mmap(2).
+/// prlimit64(2), to which all calls that set or read limits come.
 ///
 /// # Safety
-/// As of mmap.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mmap(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    flags: c_int,
-    descriptor: c_int,
-    offset: i64,
-) -> *mut c_void {
-    let asked = Mmap { address: address.addr(), length, protection, flags, descriptor, offset };
+/// As of prlimit64.
+unsafe fn limit(process: &Process, arguments: [usize; 6]) -> Result<usize> {
+    let [whose, resource, new, old, ..] = arguments;
+    let call = sys::to_usize(libc::SYS_prlimit64.cast_unsigned());
+    let (new, old) = (new as *const rlimit64, old as *mut rlimit64);
     // SAFETY: the caller's promise.
-    pointer(unsafe {
-        match areas() {
-            Some(areas) => memory::map(areas, asked),
-            None => sys::mmap(asked),
+    unsafe {
+        limited::set(process, sys::int(whose), sys::int(resource), new, old, |new| {
+            sys::any(call, [whose, resource, new.addr(), old.addr(), 0, 0])
+        })
+    }
+}
+
+/// What a call of clone or clone3 makes.
+enum Made {
+    /// A child with memory of its own, which goes on here.
+    Fork,
+    /// A process or a thread that runs at once with its parent, in one memory.
+    SharesMemory,
+    /// A child on a stack of its own, or one that its parent waits for.
+    Other,
+}
+
+/// What clone(2) or clone3(2) makes with these first two arguments.
+///
+/// # Safety
+/// As of the call.
+unsafe fn made_by(call: c_long, a: usize, b: usize) -> Made {
+    /// The stack is the sixth argument of clone3.
+    const STACK: usize = 5;
+    let (flags, stack) = match call {
+        libc::SYS_clone => (a as u64, b as u64),
+        _ if a != 0 && b > STACK * size_of::<u64>() => {
+            let arguments = a as *const u64;
+            // SAFETY: the caller's promise; there are so many words.
+            unsafe { (arguments.read(), arguments.add(STACK).read()) }
         }
-    })
-}
-
-/// mmap64(3): the same on this architecture.
-///
-/// # Safety
-/// As of mmap.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mmap64(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    flags: c_int,
-    descriptor: c_int,
-    offset: i64,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { mmap(address, length, protection, flags, descriptor, offset) }
-}
-
-/// munmap(2).
-///
-/// # Safety
-/// As of munmap.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
-    // SAFETY: the caller's promise.
-    number(unsafe {
-        match areas() {
-            Some(areas) => memory::unmap(areas, address.addr(), length),
-            None => sys::munmap(address.addr(), length),
-        }
-    })
-}
-
-/// mremap(2). The last argument counts only with `MREMAP_FIXED` or `MREMAP_DONTUNMAP`.
-///
-/// # Safety
-/// As of mremap.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mremap(
-    old: *mut c_void,
-    old_length: usize,
-    length: usize,
-    flags: c_int,
-    to: *mut c_void,
-) -> *mut c_void {
-    let (old, to) = (old.addr(), to.addr());
-    // SAFETY: the caller's promise.
-    pointer(unsafe {
-        match areas() {
-            Some(areas) => memory::remap(areas, old, old_length, length, flags, to),
-            None => sys::mremap(Span { start: old, length: old_length }, length, flags, to),
-        }
-    })
-}
-
-/// mprotect(2).
-///
-/// # Safety
-/// As of mprotect.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mprotect(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-) -> c_int {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    let change = || unsafe { sys::mprotect(Span { start: address, length }, protection) };
-    number(match areas() {
-        Some(areas) => memory::protect(areas, address, length, protection, &change),
-        None => change(),
-    })
-}
-
-/// pkey_mprotect(2).
-///
-/// # Safety
-/// As of pkey_mprotect.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn pkey_mprotect(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    key: c_int,
-) -> c_int {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    let change =
-        || unsafe { syscalls::syscall!(Sysno::pkey_mprotect, address, length, protection, key) };
-    number(match areas() {
-        Some(areas) => memory::special(areas, address, length, change),
-        None => change(),
-    })
-}
-
-/// madvise(2).
-///
-/// # Safety
-/// As of madvise.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn madvise(
-    address: *mut c_void,
-    length: usize,
-    advice: c_int,
-) -> c_int {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    number(unsafe {
-        match areas() {
-            Some(areas) => memory::advise(areas, address, length, advice),
-            None => sys::madvise(Span { start: address, length }, advice),
-        }
-    })
-}
-
-/// mbind(2).
-///
-/// # Safety
-/// As of mbind.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mbind(
-    address: *mut c_void,
-    length: usize,
-    mode: c_int,
-    nodes: *const usize,
-    most: usize,
-    flags: u32,
-) -> c_long {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    let change =
-        || unsafe { syscalls::syscall!(Sysno::mbind, address, length, mode, nodes, most, flags) };
-    let done = match areas() {
-        Some(areas) => memory::special(areas, address, length, change),
-        None => change(),
+        // The kernel refuses it.
+        _ => return Made::Other,
     };
-    c_long::from(number(done))
+    match flags & libc::CLONE_VM as u64 {
+        0 if stack == 0 => Made::Fork,
+        _ if shares_memory(flags) => Made::SharesMemory,
+        _ => Made::Other,
+    }
+}
+
+/// Whether a clone with these flags and its parent run at once, in one memory.
+const fn shares_memory(flags: u64) -> bool {
+    flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64
+}
+
+/// What a C function takes, as the register that it is in.
+trait Argument {
+    fn register(self) -> usize;
+}
+
+/// What a C function answers.
+pub(crate) trait Returned: Sized {
+    /// What it answers where it has failed.
+    const FAILED: Self;
+
+    fn from_register(value: usize) -> Self;
+
+    /// The answer; where the call has failed, with errno set.
+    fn of(done: Result<usize>) -> Self {
+        match done {
+            Ok(value) => Self::from_register(value),
+            Err(errno) => {
+                // SAFETY: errno is the calling thread's.
+                unsafe { *libc::__errno_location() = errno.into_raw() };
+                Self::FAILED
+            }
+        }
+    }
+}
+
+macro_rules! integers {
+    ($($type:ty),*) => {$(
+        impl Argument for $type {
+            #[expect(clippy::allow_attributes, reason = "not for all of the types")]
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as C does it")]
+            fn register(self) -> usize {
+                self as usize
+            }
+        }
+    )*};
+}
+
+integers!(c_int, c_uint, usize, i64, c_ulong);
+
+impl<T> Argument for *const T {
+    fn register(self) -> usize {
+        self.addr()
+    }
+}
+
+impl<T> Argument for *mut T {
+    fn register(self) -> usize {
+        self.addr()
+    }
+}
+
+impl Returned for c_int {
+    const FAILED: Self = -1;
+
+    fn from_register(value: usize) -> Self {
+        sys::int(value)
+    }
+}
+
+impl Returned for c_long {
+    const FAILED: Self = -1;
+
+    fn from_register(value: usize) -> Self {
+        value as Self
+    }
+}
+
+impl Returned for isize {
+    const FAILED: Self = -1;
+
+    fn from_register(value: usize) -> Self {
+        value.cast_signed()
+    }
+}
+
+impl Returned for *mut c_void {
+    const FAILED: Self = libc::MAP_FAILED;
+
+    fn from_register(value: usize) -> Self {
+        value as Self
+    }
+}
+
+const fn registers<const N: usize>(given: [usize; N]) -> [usize; 6] {
+    let mut all = [0; 6];
+    let (given_part, _) = all.split_at_mut(N);
+    given_part.copy_from_slice(&given);
+    all
+}
+
+/// The functions of libc that are one call of the kernel's, with its arguments in its order.
+macro_rules! functions {
+    ($($name:ident, $call:path: ($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        #[doc = concat!("The call of the kernel's `", stringify!($call), "`.")]
+        ///
+        /// # Safety
+        /// As of that call.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            // SAFETY: the caller's promise.
+            Returned::of(unsafe { by_number($call, registers([$($argument.register()),*])) })
+        }
+    )*};
+}
+
+functions! {
+    mmap, libc::SYS_mmap: (address: *mut c_void, length: usize, protection: c_int, flags: c_int, descriptor: c_int, offset: i64) -> *mut c_void;
+    mmap64, libc::SYS_mmap: (address: *mut c_void, length: usize, protection: c_int, flags: c_int, descriptor: c_int, offset: i64) -> *mut c_void;
+    munmap, libc::SYS_munmap: (address: *mut c_void, length: usize) -> c_int;
+    mremap, libc::SYS_mremap: (old: *mut c_void, old_length: usize, length: usize, flags: c_int, to: *mut c_void) -> *mut c_void;
+    mprotect, libc::SYS_mprotect: (address: *mut c_void, length: usize, protection: c_int) -> c_int;
+    pkey_mprotect, libc::SYS_pkey_mprotect: (address: *mut c_void, length: usize, protection: c_int, key: c_int) -> c_int;
+    madvise, libc::SYS_madvise: (address: *mut c_void, length: usize, advice: c_int) -> c_int;
+    process_madvise, libc::SYS_process_madvise: (process: c_int, parts: *const libc::iovec, count: usize, advice: c_int, flags: c_uint) -> isize;
+    mbind, libc::SYS_mbind: (address: *mut c_void, length: usize, mode: c_int, nodes: *const usize, most: usize, flags: c_uint) -> c_long;
+    mseal, SYS_MSEAL: (address: *mut c_void, length: usize, flags: c_ulong) -> c_int;
+    mlock, libc::SYS_mlock: (address: *const c_void, length: usize) -> c_int;
+    mlock2, libc::SYS_mlock2: (address: *const c_void, length: usize, flags: c_uint) -> c_int;
+    mlockall, libc::SYS_mlockall: (flags: c_int) -> c_int;
+    shmat, libc::SYS_shmat: (segment: c_int, address: *const c_void, flags: c_int) -> *mut c_void;
+    ioctl, libc::SYS_ioctl: (descriptor: c_int, request: c_ulong, argument: usize) -> c_int;
+    prlimit, libc::SYS_prlimit64: (process: c_int, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
+    prlimit64, libc::SYS_prlimit64: (process: c_int, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
+    setrlimit, libc::SYS_setrlimit: (resource: c_int, new: *const rlimit64) -> c_int;
+    setrlimit64, libc::SYS_setrlimit: (resource: c_int, new: *const rlimit64) -> c_int;
+    getrlimit, libc::SYS_getrlimit: (resource: c_int, old: *mut rlimit64) -> c_int;
+    getrlimit64, libc::SYS_getrlimit: (resource: c_int, old: *mut rlimit64) -> c_int;
+}
+
+/// syscall(2).
+///
+/// # Safety
+/// As of the call with this number.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn syscall(
+    call: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: the caller's promise.
+    Returned::of(unsafe { by_number(call, [a, b, c, d, e, f]) })
 }
 
 /// posix_madvise(3), which returns its error.
@@ -216,118 +314,37 @@ pub(crate) unsafe extern "C" fn posix_madvise(
     if advice == libc::POSIX_MADV_DONTNEED {
         return 0;
     }
-    let address = address.addr();
+    let arguments = registers([address.addr(), length, advice.register()]);
     // SAFETY: the caller's promise; the other kinds of advice have the numbers that the kernel gives them.
-    let done = unsafe {
-        match areas() {
-            Some(areas) => memory::advise(areas, address, length, advice),
-            None => sys::madvise(Span { start: address, length }, advice),
-        }
-    };
+    let done = unsafe { by_number(libc::SYS_madvise, arguments) };
     done.map_or_else(Errno::into_raw, |_| 0)
 }
 
-/// mseal(2): what is sealed stays ordinary.
-///
-/// # Safety
-/// As of mseal.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mseal(
-    address: *mut c_void,
-    length: usize,
-    flags: core::ffi::c_ulong,
-) -> c_int {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    let change = || unsafe { syscalls::syscall!(Sysno::mseal, address, length, flags) };
-    number(match areas() {
-        Some(areas) => memory::special(areas, address, length, change),
-        None => change(),
-    })
-}
+type SetAttribute = extern "C" fn(*mut c_void, c_int) -> c_int;
+type Start = extern "C" fn(*mut c_void) -> c_int;
+type Clone = extern "C" fn(
+    Start,
+    *mut c_void,
+    c_int,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
+type ForkPty = extern "C" fn(*mut c_int, *mut c_char, *const c_void, *const c_void) -> c_int;
+type Create = extern "C" fn(*mut c_void, *const c_void, *const c_void, *mut c_void) -> c_int;
 
-/// shmat(2): refused with EINVAL at a place in the areas, as the kernel refuses one where something is mapped. Without an
-/// address the kernel chooses a place outside.
-///
-/// # Safety
-/// As of shmat.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn shmat(
-    segment: c_int,
-    address: *const c_void,
-    flags: c_int,
-) -> *mut c_void {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    pointer(attach(address, || unsafe {
-        syscalls::syscall!(Sysno::shmat, segment, address, flags)
-    }))
-}
-
-/// Attaches a segment, unless that is in the areas.
-fn attach(address: usize, call: impl FnOnce() -> Result<usize>) -> Result<usize> {
-    let is_ours = areas().is_some_and(|areas| areas.span.contains(address));
-    if is_ours { Err(Errno::EINVAL) } else { call() }
-}
-
-/// process_madvise(2).
-///
-/// # Safety
-/// As of process_madvise.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn process_madvise(
-    process: c_int,
-    parts: *const libc::iovec,
-    count: usize,
-    advice: c_int,
-    flags: u32,
-) -> isize {
-    // SAFETY: the caller's promise.
-    let done = unsafe {
-        let ask =
-            || syscalls::syscall!(Sysno::process_madvise, process, parts, count, advice, flags);
-        match areas() {
-            Some(areas) => {
-                advice::by_process(areas, process, parts, count, advice, flags.cast_signed(), ask)
-            }
-            None => ask(),
-        }
-    };
-    answer(done, usize::cast_signed, -1)
-}
-
-/// mlock(2): what is locked is not promoted, because locked pages cannot be moved.
-///
-/// # Safety
-/// As of mlock.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mlock(address: *const c_void, length: usize) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { mlock2(address, length, 0) }
-}
-
-/// mlock2(2), as [`mlock`].
-///
-/// # Safety
-/// As of mlock2.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mlock2(
-    address: *const c_void,
-    length: usize,
-    flags: core::ffi::c_uint,
-) -> c_int {
-    let address = address.addr();
-    // SAFETY: the caller's promise.
-    let change = || unsafe {
-        match flags {
-            0 => syscalls::syscall!(Sysno::mlock, address, length),
-            _ => syscalls::syscall!(Sysno::mlock2, address, length, flags),
-        }
-    };
-    number(match areas() {
-        Some(areas) => memory::special_and_slow(areas, address, length, change),
-        None => change(),
-    })
+next! {
+    FORK, c"fork": extern "C" fn() -> c_int;
+    UNHEARD_FORK, c"_Fork": extern "C" fn() -> c_int;
+    CLONE, c"clone": Clone;
+    DAEMON, c"daemon": extern "C" fn(c_int, c_int) -> c_int;
+    FORKPTY, c"forkpty": ForkPty;
+    CREATE, c"pthread_create": Create;
+    THRD_CREATE, c"thrd_create": extern "C" fn(*mut c_void, *const c_void, *mut c_void) -> c_int;
+    SET_STACK, c"pthread_attr_setstack": extern "C" fn(*mut c_void, *mut c_void, usize) -> c_int;
+    SET_PROTOCOL, c"pthread_mutexattr_setprotocol": SetAttribute;
+    SET_ROBUST, c"pthread_mutexattr_setrobust": SetAttribute;
 }
 
 /// pthread_mutexattr_setprotocol(3): nothing is promoted any more. The kernel changes such mutexes in ways that do
@@ -340,11 +357,7 @@ pub(crate) unsafe extern "C" fn pthread_mutexattr_setprotocol(
     attributes: *mut c_void,
     protocol: c_int,
 ) -> c_int {
-    if let Some(areas) = areas() {
-        areas.stop_promoting();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { set_attribute(&SET_PROTOCOL, attributes, protocol) }
+    set_attribute(&SET_PROTOCOL, attributes, protocol)
 }
 
 /// pthread_mutexattr_setrobust(3), as [`pthread_mutexattr_setprotocol`].
@@ -356,23 +369,14 @@ pub(crate) unsafe extern "C" fn pthread_mutexattr_setrobust(
     attributes: *mut c_void,
     robustness: c_int,
 ) -> c_int {
-    if let Some(areas) = areas() {
-        areas.stop_promoting();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { set_attribute(&SET_ROBUST, attributes, robustness) }
+    set_attribute(&SET_ROBUST, attributes, robustness)
 }
 
-/// Calls a function of libc that sets an attribute.
-///
-/// # Safety
-/// As of that function.
-unsafe fn set_attribute(function: &Next, attributes: *mut c_void, value: c_int) -> c_int {
-    type Set = extern "C" fn(*mut c_void, c_int) -> c_int;
-    // SAFETY: the caller's promise.
-    function.get().map_or(libc::ENOSYS, |set| unsafe {
-        core::mem::transmute::<*mut c_void, Set>(set)(attributes, value)
-    })
+fn set_attribute(next: &Next<SetAttribute>, attributes: *mut c_void, value: c_int) -> c_int {
+    if let Some(process) = managed() {
+        process.backing().stop_promoting();
+    }
+    next.get().map_or(libc::ENOSYS, |set| set(attributes, value))
 }
 
 /// pthread_attr_setstack(3): the memory becomes a stack of the program's choice and stays ordinary. What the kernel
@@ -386,180 +390,10 @@ pub(crate) unsafe extern "C" fn pthread_attr_setstack(
     stack: *mut c_void,
     length: usize,
 ) -> c_int {
-    type SetStack = extern "C" fn(*mut c_void, *mut c_void, usize) -> c_int;
-    if let Some(areas) = areas() {
-        let _ = memory::special(areas, stack.addr(), length, || Ok(0));
+    if let Some(process) = managed() {
+        let _ = memory::special(process, stack.addr(), length, || Ok(0));
     }
-    // SAFETY: libc's pthread_attr_setstack has this type.
-    SET_STACK.get().map_or(libc::ENOSYS, |set| unsafe {
-        core::mem::transmute::<*mut c_void, SetStack>(set)(attributes, stack, length)
-    })
-}
-
-/// mlockall(2): what is reserved would be locked, and what is placed later would not.
-///
-/// # Safety
-/// As of mlockall.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    let lock = || unsafe { syscalls::syscall!(Sysno::mlockall, flags) };
-    number(areas().map_or_else(lock, |areas| memory::lock_all(areas, lock)))
-}
-
-/// setrlimit(2).
-///
-/// # Safety
-/// As of setrlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn setrlimit(resource: c_int, new: *const libc::rlimit64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { prlimit(0, resource, new, core::ptr::null_mut()) }
-}
-
-/// setrlimit64(3): the same on this architecture.
-///
-/// # Safety
-/// As of setrlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn setrlimit64(resource: c_int, new: *const libc::rlimit64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { setrlimit(resource, new) }
-}
-
-/// prlimit(2), to which all calls that set limits come.
-///
-/// # Safety
-/// As of prlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn prlimit(
-    process: c_int,
-    resource: c_int,
-    new: *const libc::rlimit64,
-    old: *mut libc::rlimit64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    number(unsafe {
-        limit(process, resource, new, old, |new| {
-            syscalls::syscall!(Sysno::prlimit64, process, resource, new, old)
-        })
-    })
-}
-
-/// Has `ask` set and read limits: it gets those for the kernel.
-///
-/// # Safety
-/// As of prlimit.
-unsafe fn limit(
-    process: c_int,
-    resource: c_int,
-    new: *const libc::rlimit64,
-    old: *mut libc::rlimit64,
-    ask: impl FnOnce(*const libc::rlimit64) -> Result<usize>,
-) -> Result<usize> {
-    let Some(areas) = areas() else { return ask(new) };
-    // SAFETY: the caller's promise.
-    unsafe { limited::set(areas, process, resource, new, old, ask) }
-}
-
-/// getrlimit(2).
-///
-/// # Safety
-/// As of getrlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn getrlimit(resource: c_int, old: *mut libc::rlimit64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { prlimit(0, resource, core::ptr::null(), old) }
-}
-
-/// getrlimit64(3): the same on this architecture.
-///
-/// # Safety
-/// As of getrlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut libc::rlimit64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { getrlimit(resource, old) }
-}
-
-/// prlimit64(3): the same on this architecture.
-///
-/// # Safety
-/// As of prlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn prlimit64(
-    process: c_int,
-    resource: c_int,
-    new: *const libc::rlimit64,
-    old: *mut libc::rlimit64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { prlimit(process, resource, new, old) }
-}
-
-/// The work of a child of `clone`.
-struct Child {
-    work: extern "C" fn(*mut c_void) -> c_int,
-    argument: *mut c_void,
-}
-
-extern "C" fn begin_child(child: *mut c_void) -> c_int {
-    fork::in_child();
-    // SAFETY: it is a copy of the parent's, which `clone` made.
-    let child = unsafe { &*child.cast::<Child>() };
-    (child.work)(child.argument)
-}
-
-/// clone(2): one that copies memory is a fork, of which libc's handlers do not hear.
-///
-/// # Safety
-/// As of clone.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn clone(
-    work: extern "C" fn(*mut c_void) -> c_int,
-    stack: *mut c_void,
-    flags: c_int,
-    argument: *mut c_void,
-    parents: *mut c_void,
-    locals: *mut c_void,
-    childs: *mut c_void,
-) -> c_int {
-    type Clone = extern "C" fn(
-        extern "C" fn(*mut c_void) -> c_int,
-        *mut c_void,
-        c_int,
-        *mut c_void,
-        *mut c_void,
-        *mut c_void,
-        *mut c_void,
-    ) -> c_int;
-    let Some(next) = CLONE.get() else { return number(Err(Errno::ENOSYS)) };
-    // SAFETY: libc's clone has this type, with its last arguments optional.
-    let next = unsafe { core::mem::transmute::<*mut c_void, Clone>(next) };
-    let managed = areas();
-    if let (Some(areas), true) = (managed, shares_memory(i64::from(flags).cast_unsigned())) {
-        match flags & libc::CLONE_THREAD {
-            0 => areas.before_second_process(),
-            _ => areas.before_second_thread(),
-        }
-    }
-    let Some(areas) = managed.filter(|_| flags & libc::CLONE_VM == 0) else {
-        return next(work, stack, flags, argument, parents, locals, childs);
-    };
-    if let Err(errno) = fork::prepare(areas, Heap::Whole) {
-        return number(Err(errno));
-    }
-    let mut child = Child { work, argument };
-    let child = core::ptr::from_mut(&mut child).cast();
-    fork::before_with(Heap::Whole);
-    let made = next(begin_child, stack, flags, child, parents, locals, childs);
-    fork::in_parent();
-    made
-}
-
-/// Whether a clone with these flags and its parent run at once, in one memory.
-const fn shares_memory(flags: u64) -> bool {
-    flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64
+    SET_STACK.get().map_or(libc::ENOSYS, |set| set(attributes, stack, length))
 }
 
 /// pthread_create(3). Threads that libc makes for itself, such as those of timers, are not seen here.
@@ -573,14 +407,8 @@ pub(crate) unsafe extern "C" fn pthread_create(
     work: *const c_void,
     argument: *mut c_void,
 ) -> c_int {
-    type Create = extern "C" fn(*mut c_void, *const c_void, *const c_void, *mut c_void) -> c_int;
-    if let Some(areas) = areas() {
-        areas.before_second_thread();
-    }
-    // SAFETY: libc's pthread_create has this type.
-    CREATE.get().map_or(libc::EAGAIN, |create| unsafe {
-        core::mem::transmute::<*mut c_void, Create>(create)(thread, attributes, work, argument)
-    })
+    before_second_thread();
+    CREATE.get().map_or(libc::EAGAIN, |create| create(thread, attributes, work, argument))
 }
 
 /// thrd_create(3), as [`pthread_create`].
@@ -594,14 +422,23 @@ pub(crate) unsafe extern "C" fn thrd_create(
     argument: *mut c_void,
 ) -> c_int {
     const ERROR: c_int = 2; // thrd_error
-    type Create = extern "C" fn(*mut c_void, *const c_void, *mut c_void) -> c_int;
-    if let Some(areas) = areas() {
-        areas.before_second_thread();
+    before_second_thread();
+    THRD_CREATE.get().map_or(ERROR, |create| create(thread, work, argument))
+}
+
+fn before_second_thread() {
+    if let Some(process) = managed() {
+        process.backing().before_second_thread();
     }
-    // SAFETY: libc's thrd_create has this type.
-    THRD_CREATE.get().map_or(ERROR, |create| unsafe {
-        core::mem::transmute::<*mut c_void, Create>(create)(thread, work, argument)
-    })
+}
+
+/// fork(2): refused with ENOMEM where the child could not have all of its memory.
+///
+/// # Safety
+/// As of fork.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fork() -> c_int {
+    heard(|| FORK.get().map_or(-1, |fork| fork()))
 }
 
 /// daemon(3), which forks and cannot say that it may not: refused as [`fork`] is.
@@ -610,16 +447,7 @@ pub(crate) unsafe extern "C" fn thrd_create(
 /// As of daemon.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn daemon(stays: c_int, keeps: c_int) -> c_int {
-    if let Some(Err(errno)) = areas().map(|areas| fork::prepare(areas, Heap::Paged)) {
-        return number(Err(errno));
-    }
-    // SAFETY: libc's daemon has this type.
-    let answer = DAEMON.get().map_or(-1, |daemon| unsafe {
-        core::mem::transmute::<*mut c_void, extern "C" fn(c_int, c_int) -> c_int>(daemon)(
-            stays, keeps,
-        )
-    });
-    fork::answered(areas(), answer)
+    heard(|| DAEMON.get().map_or(-1, |daemon| daemon(stays, keeps)))
 }
 
 /// forkpty(3), which forks and cannot say that it may not: refused as [`fork`] is.
@@ -633,58 +461,11 @@ pub(crate) unsafe extern "C" fn forkpty(
     terminal: *const c_void,
     size: *const c_void,
 ) -> c_int {
-    type ForkPty = extern "C" fn(*mut c_int, *mut c_char, *const c_void, *const c_void) -> c_int;
-    if let Some(Err(errno)) = areas().map(|areas| fork::prepare(areas, Heap::Paged)) {
-        return number(Err(errno));
-    }
-    // SAFETY: libc's forkpty has this type.
-    let answer = FORKPTY.get().map_or(-1, |forkpty| unsafe {
-        core::mem::transmute::<*mut c_void, ForkPty>(forkpty)(master, name, terminal, size)
-    });
-    fork::answered(areas(), answer)
+    heard(|| FORKPTY.get().map_or(-1, |forkpty| forkpty(master, name, terminal, size)))
 }
 
-/// For `libsuperpage_malloc.so`: functions to call before each fork and after it.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) extern "C" fn superpage_watch_forks(before: extern "C" fn(), after: extern "C" fn()) {
-    fork::add(before, after);
-}
-
-static FORKPTY: Next = Next::new(c"forkpty");
-static FORK: Next = Next::new(c"fork");
-static UNHEARD_FORK: Next = Next::new(c"_Fork");
-static CLONE: Next = Next::new(c"clone");
-static DAEMON: Next = Next::new(c"daemon");
-static CREATE: Next = Next::new(c"pthread_create");
-static THRD_CREATE: Next = Next::new(c"thrd_create");
-static SET_STACK: Next = Next::new(c"pthread_attr_setstack");
-static SET_PROTOCOL: Next = Next::new(c"pthread_mutexattr_setprotocol");
-static SET_ROBUST: Next = Next::new(c"pthread_mutexattr_setrobust");
-
-/// Finds the functions of libc that are called here. Later the dynamic linker's lock may be held by a thread
-/// that waits for this one.
-pub(crate) fn resolve() {
-    let forks = [&FORK, &UNHEARD_FORK, &CLONE, &DAEMON, &FORKPTY];
-    let threads = [&CREATE, &THRD_CREATE, &SET_STACK, &SET_PROTOCOL, &SET_ROBUST];
-    for next in forks.into_iter().chain(threads) {
-        next.get();
-    }
-}
-
-/// fork(2): refused with ENOMEM where a gigantic page cannot be copied for the child.
-///
-/// # Safety
-/// As of fork.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn fork() -> c_int {
-    if let Some(Err(errno)) = areas().map(|areas| fork::prepare(areas, Heap::Paged)) {
-        return number(Err(errno));
-    }
-    // SAFETY: libc's fork has this type.
-    let answer = FORK.get().map_or(-1, |fork| unsafe {
-        core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(fork)()
-    });
-    fork::answered(areas(), answer)
+fn heard(fork: impl FnOnce() -> c_int) -> c_int {
+    fork::heard(managed(), fork).unwrap_or_else(|errno| Returned::of(Err(errno)))
 }
 
 /// `_Fork(3)`, of which the handlers of pthread_atfork do not hear.
@@ -694,154 +475,68 @@ pub(crate) unsafe extern "C" fn fork() -> c_int {
 #[cfg_attr(test, expect(non_snake_case, reason = "libc calls it so"))]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _Fork() -> c_int {
+    unheard(Child::Served, || UNHEARD_FORK.get().map(|fork| fork()))
+}
+
+/// A function of libc that forks without telling the handlers: `fork` calls it, and answers nothing where there is none.
+fn unheard(child: Child, fork: impl FnOnce() -> Option<c_int>) -> c_int {
     let call = || {
-        let next = UNHEARD_FORK.get().ok_or(Errno::ENOSYS)?;
-        // SAFETY: libc's _Fork has this type.
-        let fork = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(next) };
+        let answer = fork().ok_or(Errno::ENOSYS)?;
         // SAFETY: errno is the calling thread's.
-        usize::try_from(fork()).map_err(|_| Errno::new(unsafe { *libc::__errno_location() }))
+        usize::try_from(answer).map_err(|_| Errno::new(unsafe { *libc::__errno_location() }))
     };
-    number(match areas() {
-        Some(areas) => fork::unheard(areas, Heap::Paged, call),
+    Returned::of(match managed() {
+        Some(_) => fork::unheard(child, call),
         None => call(),
     })
 }
 
-/// syscall(2): calls that change memory are treated as the functions above.
+/// The work of a child of `clone`.
+struct Work {
+    start: Start,
+    argument: *mut c_void,
+}
+
+extern "C" fn begin_child(work: *mut c_void) -> c_int {
+    fork::in_child();
+    // SAFETY: it is a copy of the parent's, which `clone` made.
+    let work = unsafe { &*work.cast::<Work>() };
+    (work.start)(work.argument)
+}
+
+/// clone(2): one that copies memory is a fork, of which libc's handlers do not hear.
 ///
 /// # Safety
-/// As of the call with this number.
+/// As of clone.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn syscall(
-    call: c_long,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> c_long {
-    // SAFETY: the caller's promise.
-    let pass = || unsafe { sys::any(sys::to_usize(call.cast_unsigned()), [a, b, c, d, e, f]) };
-    let Some(areas) = areas() else { return long(pass()) };
-    // SAFETY: the caller's promise.
-    let done = unsafe {
-        match call {
-            libc::SYS_mmap => {
-                let asked = Mmap {
-                    address: a,
-                    length: b,
-                    protection: sys::int(c),
-                    flags: sys::int(d),
-                    descriptor: sys::int(e),
-                    offset: f as i64,
-                };
-                memory::map(areas, asked)
-            }
-            libc::SYS_munmap => memory::unmap(areas, a, b),
-            libc::SYS_mremap => memory::remap(areas, a, b, c, sys::int(d), e),
-            libc::SYS_mprotect => memory::protect(areas, a, b, sys::int(c), &pass),
-            libc::SYS_madvise => memory::advise(areas, a, b, sys::int(c)),
-            libc::SYS_pkey_mprotect | libc::SYS_mbind | SYS_MSEAL => {
-                memory::special(areas, a, b, pass)
-            }
-            libc::SYS_mlock | libc::SYS_mlock2 => memory::special_and_slow(areas, a, b, pass),
-            libc::SYS_process_madvise => {
-                let parts = b as *const libc::iovec;
-                advice::by_process(areas, sys::int(a), parts, c, sys::int(d), sys::int(e), pass)
-            }
-            libc::SYS_shmat => attach(b, pass),
-            libc::SYS_userfaultfd => {
-                areas.leave_alone();
-                pass()
-            }
-            libc::SYS_mlockall => memory::lock_all(areas, pass),
-            libc::SYS_setrlimit => {
-                let new = b as *const libc::rlimit64;
-                let none = core::ptr::null_mut();
-                limit(0, sys::int(a), new, none, |new| {
-                    sys::any(sys::to_usize(call.cast_unsigned()), [a, new.addr(), 0, 0, 0, 0])
-                })
-            }
-            libc::SYS_prlimit64 => {
-                let (new, old) = (c as *const libc::rlimit64, d as *mut libc::rlimit64);
-                limit(sys::int(a), sys::int(b), new, old, |new| {
-                    sys::any(sys::to_usize(call.cast_unsigned()), [a, b, new.addr(), d, 0, 0])
-                })
-            }
-            libc::SYS_fork => fork::unheard(areas, Heap::Paged, pass),
-            libc::SYS_clone if a & libc::CLONE_VM as usize == 0 && b == 0 => {
-                fork::unheard(areas, Heap::Whole, pass)
-            }
-            libc::SYS_clone3 if clone3_is_fork(a as *const u64, b) => {
-                fork::unheard(areas, Heap::Whole, pass)
-            }
-            libc::SYS_clone if shares_memory(a as u64) => {
-                areas.before_second_process();
-                pass()
-            }
-            libc::SYS_clone3 if clone3_flags(a as *const u64, b).is_some_and(shares_memory) => {
-                areas.before_second_process();
-                pass()
-            }
-            _ => pass(),
-        }
-    };
-    long(done)
-}
-
-const SYS_MSEAL: c_long = 462;
-
-/// The flags of clone3(2), the first of so many bytes of arguments; nothing if those are too few.
-///
-/// # Safety
-/// As of clone3.
-unsafe fn clone3_flags(arguments: *const u64, length: usize) -> Option<u64> {
-    let are_there = !arguments.is_null() && length > CLONE3_STACK * size_of::<u64>();
-    // SAFETY: the caller's promise; there are so many words.
-    are_there.then(|| unsafe { arguments.read() })
-}
-
-/// The stack is the sixth argument of clone3(2).
-const CLONE3_STACK: usize = 5;
-
-/// Whether clone3(2) with so many bytes of arguments makes a child with memory of its own, which goes on here.
-///
-/// # Safety
-/// As of clone3.
-unsafe fn clone3_is_fork(arguments: *const u64, length: usize) -> bool {
-    // SAFETY: the caller's promise; where there are flags there is a stack.
-    let has_stack = || unsafe { arguments.add(CLONE3_STACK).read() } != 0;
-    // SAFETY: the caller's promise.
-    let flags = unsafe { clone3_flags(arguments, length) };
-    flags.is_some_and(|flags| flags & libc::CLONE_VM as u64 == 0 && !has_stack())
-}
-
-fn long(done: Result<usize>) -> c_long {
-    answer(done, |value| value as c_long, -1)
-}
-
-/// A function of this name in the next library, which is libc's.
-#[derive(Debug)]
-pub(crate) struct Next {
-    name: &'static core::ffi::CStr,
-    found: AtomicPtr<c_void>,
-}
-
-impl Next {
-    pub(crate) const fn new(name: &'static core::ffi::CStr) -> Self {
-        Self { name, found: AtomicPtr::new(core::ptr::null_mut()) }
+pub(crate) unsafe extern "C" fn clone(
+    start: Start,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parents: *mut c_void,
+    locals: *mut c_void,
+    childs: *mut c_void,
+) -> c_int {
+    let Some(next) = CLONE.get() else { return Returned::of(Err(Errno::ENOSYS)) };
+    let managed = managed();
+    if managed.is_some() && flags & libc::CLONE_VM == 0 {
+        let mut work = Work { start, argument };
+        let work = core::ptr::from_mut(&mut work).cast();
+        let call = || Some(next(begin_child, stack, flags, work, parents, locals, childs));
+        return unheard(Child::Whole, call);
     }
-
-    pub(crate) fn get(&self) -> Option<*mut c_void> {
-        let found = self.found.load(Acquire);
-        if !found.is_null() {
-            return Some(found);
+    if let (Some(process), true) = (managed, shares_memory(i64::from(flags).cast_unsigned())) {
+        match flags & libc::CLONE_THREAD {
+            0 => process.backing().before_second_process(),
+            _ => process.backing().before_second_thread(),
         }
-        let name: *const c_char = self.name.as_ptr();
-        // SAFETY: the name ends with a zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
-        self.found.store(found, Release);
-        (!found.is_null()).then_some(found)
     }
+    next(start, stack, flags, argument, parents, locals, childs)
+}
+
+/// For `libsuperpage_malloc.so`: functions to call before each fork and after it.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) extern "C" fn superpage_watch_forks(before: extern "C" fn(), after: extern "C" fn()) {
+    fork::add(before, after);
 }

@@ -11,35 +11,28 @@
 extern crate alloc;
 
 mod advice;
+mod allocator;
 mod areas;
 mod at_start;
-mod background;
-mod bloat;
-mod child;
+mod backing;
+mod decider;
 mod deepbind;
-mod demote;
 mod end;
 mod exec;
 mod export;
 mod fault;
 mod fork;
-mod full_stop;
 mod gigantic;
-mod heap;
 mod limited;
 mod lock;
-mod machine;
 mod memory;
+mod next;
 mod pager;
 mod pins;
-mod promote;
 mod room;
 mod service;
-mod slot;
 mod space;
 mod start;
-mod supply;
-mod survey;
 mod sys;
 mod thread;
 mod uffd;
@@ -47,4 +40,4 @@ mod uffd;
 /// Tests of parts of the library run in a process that is not managed, with an allocator of its own.
 #[cfg_attr(not(test), global_allocator)]
 #[cfg_attr(test, expect(dead_code, reason = "the test's allocator is another"))]
-static HEAP: heap::Heap = heap::Heap::new();
+static ALLOCATOR: allocator::Ours = allocator::Ours::new();

@@ -6,9 +6,8 @@
 
 #![expect(unsafe_code, reason = "reads and writes what the program's pointers to limits point to")]
 
-use crate::areas::Areas;
-use crate::memory;
-use crate::sys::{self, Result, Span};
+use crate::areas::{Areas, Process};
+use crate::sys::{self, Result};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -45,6 +44,13 @@ impl Limited {
         self.process.store(sys::process(), Relaxed);
     }
 
+    /// Notes the address space that the library has mapped since there was `before`.
+    pub(crate) fn note_own(&self, before: Option<usize>) {
+        if let (Some(before), Some(now)) = (before, sys::address_space()) {
+            self.add_own(now.saturating_sub(before));
+        }
+    }
+
     /// Notes that the library has mapped this much more for itself.
     pub(crate) fn add_own(&self, bytes: usize) {
         self.own.fetch_add(bytes as u64, Relaxed);
@@ -77,35 +83,25 @@ fn loaded(set: &[AtomicU64; 2]) -> Limits {
 /// # Safety
 /// `new` and `old` must be null or point to limits.
 pub(crate) unsafe fn set(
-    areas: &Areas,
+    managed: &Process,
     process: i32,
     resource: i32,
     new: *const libc::rlimit64,
     old: *mut libc::rlimit64,
     ask: impl FnOnce(*const libc::rlimit64) -> Result<usize>,
 ) -> Result<usize> {
-    let Some(set) = areas.limited.of(process, resource) else { return ask(new) };
+    let limited = &managed.areas.limited;
+    let Some(set) = limited.of(process, resource) else { return ask(new) };
     let before = loaded(set);
     // SAFETY: the caller's promise.
     let wanted = (!new.is_null()).then(|| unsafe { [(*new).rlim_cur, (*new).rlim_max] });
     // A limit that is none need not be followed, unless there was one.
     let wanted = wanted.filter(|wanted| wanted[0] != NONE || before[0] != UNSET);
-    let others = areas.limited.set.iter().all(|set| set[0].load(Relaxed) == UNSET);
-    if wanted.is_some() && others {
-        // A heap needs its threads, and they need address space.
-        if areas.heap().is_some() {
-            let _space = areas.space.take();
-            areas.start_threads();
-        }
-        match areas.pager() {
-            None => memory::close(areas),
-            // The memory of a heap goes on to be placed there, by exact sizes.
-            Some(_) => {
-                memory::leave_malloc(Span { start: 0, length: 0 });
-            }
-        }
+    let is_first = limited.set.iter().all(|set| set[0].load(Relaxed) == UNSET);
+    if wanted.is_some() && is_first {
+        managed.backing().before_limit();
     }
-    let own = areas.limited.own.load(Relaxed);
+    let own = limited.own.load(Relaxed);
     let higher = |value: u64| value.saturating_add(own);
     let for_kernel = wanted.map(|[current, most]| libc::rlimit64 {
         rlim_cur: higher(current),

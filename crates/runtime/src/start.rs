@@ -4,24 +4,23 @@
 
 #![expect(unsafe_code, reason = "runs before main, and maps what lives for ever")]
 
-use crate::areas::{self, Areas, Cooldown, Threads};
-use crate::gigantic::Ready;
-use crate::machine::Decider;
-use crate::pager::{self, Pager, WORKERS};
-use crate::slot::Slots;
+use crate::areas::{self, Areas, Process, Threads};
+use crate::backing::{Backing, READ_WRITE};
+use crate::decider::Decider;
+use crate::gigantic::{Cooldown, Gigantic};
+use crate::pager::{Heap, handover};
 use crate::space::{SlotPages, Space};
 use crate::sys::{self, Descriptor, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
-use crate::uffd::{FAULT_THREADS, Userfaultfd};
-use crate::{at_start, background, child, exec, export, fault, fork, service};
+use crate::uffd::Userfaultfd;
+use crate::{at_start, exec, export, fault, fork, room, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 use std::io::Write;
 use superpage_launch::{
-    Cause, Config, Counters, FORMAT, Heap, OpenFile, VARIABLE, is_instrumented, is_kept_out,
-    variable,
+    Cause, Config, Counters, FORMAT, OpenFile, VARIABLE, is_instrumented, is_kept_out, variable,
 };
 use superpage_policy::promotion::list;
 use superpage_units::{Bytes, Pid};
@@ -29,7 +28,6 @@ use superpage_units::{Bytes, Pid};
 /// The slots of the areas: 1 TiB of address space, more than the memory of machines we know of; less if a
 /// limit stands against it.
 const SLOTS: usize = 1024;
-const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// libc calls this with the arguments of main.
 type Constructor = extern "C" fn(c_int, *const *const c_char, *const *const c_char);
@@ -104,31 +102,32 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
     let pages = unsafe { zeroed::<SlotPages>(slots) }?;
     // SAFETY: zero bytes are ordinary slots.
     let states = unsafe { zeroed::<AtomicU32>(slots) }?;
+    // SAFETY: zero bytes are cooldowns that are over.
+    let cooldowns = unsafe { zeroed::<Cooldown>(slots) }?;
+    let policy = (policy.build)();
+    // A mapping of more than all memory is for the kernel to judge, unless it may live in a heap.
+    let most_at_once = room::total().max(config.heap.map_or(Bytes::ZERO, |heap| heap.size));
+    let gives = Gigantic::gives(&*policy);
     let areas = Areas::new(
         Space::new(span.start, pages),
-        Slots::new(span.start, states),
-        Ready::new(config.ready),
-        Decider::new((policy.build)(), config),
+        sys::to_usize(most_at_once.0),
+        Decider::new(policy, config),
         counters,
         parents_mark()?,
-        // SAFETY: zero bytes are cooldowns that are over.
-        unsafe { zeroed::<Cooldown>(slots) }?,
     );
-    if let Some(heap) = config.heap {
-        counters.heap.size.store(heap.size.0, Relaxed);
-        counters.heap.for_compressed.store(heap.compressed.0, Relaxed);
-        counters.heap.memory.store(0, Relaxed);
-        counters.heap.most.store(0, Relaxed);
+    let areas: &'static Areas = Box::leak(Box::new(areas));
+    let gigantic = Gigantic::new(areas, states, cooldowns, gives, config.ready);
+    let heap = config.heap.map(|heap| Heap::new(areas, heap, config.parent));
+    // Without a heap nearly all of it is unmapped where the program limits its address space.
+    if heap.is_some() {
+        areas.limited.note_own(before);
     }
-    let areas = areas.in_file(config.heap.map(|heap| (heap, config.parent)));
-    let areas = Box::leak(Box::new(areas));
-    note_own(areas, before);
     export::resolve();
-    child::resolve();
+    handover::resolve();
     at_start::note();
     // A panic's message has nowhere to go, and writing it would call libc.
     std::panic::set_hook(Box::new(|_| {}));
-    areas::publish(areas);
+    areas::publish(Box::leak(Box::new(Process::new(areas, gigantic, heap))));
     Ok(())
 }
 
@@ -136,7 +135,7 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
 ///
 /// # Errors
 /// ESTALE where what is open there is another file, which is not opened; what the kernel says.
-fn open_of(process: Pid, file: OpenFile, flags: i32) -> Result<Descriptor> {
+pub(crate) fn open_of(process: Pid, file: OpenFile, flags: i32) -> Result<Descriptor> {
     let mut path = [0; 64];
     let mut rest = &mut path[..];
     let number = file.descriptor;
@@ -228,24 +227,22 @@ static STATE: AtomicU32 = AtomicU32::new(STARTING);
 /// Starts the library's threads, and waits until faults are served; whether all run. Otherwise none goes on, because it
 /// would outlive the program's, and the cause is counted. Once in a process, with the lock of the space held.
 pub(crate) fn start_threads(areas: &Areas) -> bool {
-    let before = sys::address_space();
     let started = thread::start(service_thread, Descriptors::Own);
-    let do_run = refuse(areas.counters, Cause::Kernel, started).is_some() && all_run();
-    note_own(areas, before);
-    do_run
+    refuse(areas, Cause::Kernel, started).is_some() && all_run()
 }
 
-/// Notes the address space that the library has mapped for a heap since there was `before`. Without a heap nearly all of it is
-/// unmapped where the program limits it ([`memory::close`](crate::memory::close)).
-fn note_own(areas: &Areas, before: Option<usize>) {
-    if let (Some(before), Some(now), Some(_)) = (before, sys::address_space(), areas.heap()) {
-        areas.limited.add_own(now.saturating_sub(before));
+/// Starts the library's threads in the child of a fork, for a pager of its own; its only thread calls this. Whether all run.
+pub(crate) fn start_in_child() -> bool {
+    STATE.store(STARTING, Relaxed);
+    thread::start(service_thread, Descriptors::Own).is_ok() && all_run()
+}
+
+/// Counts a refusal. A child of the program has the counters mapped too.
+fn refuse<T>(areas: &Areas, cause: Cause, done: Result<T>) -> Option<T> {
+    if done.is_err() && areas.threads() != Threads::InParent {
+        areas.counters.refused.add(cause);
     }
-}
-
-/// Counts a refusal.
-fn refuse<T>(counters: &Counters, cause: Cause, done: Result<T>) -> Option<T> {
-    done.inspect_err(|_| counters.refused.add(cause)).ok()
+    done.ok()
 }
 
 /// Whether all threads run, once it is known.
@@ -270,20 +267,9 @@ const NAME: &CStr = c"superpage";
 extern "C" fn service_thread() {
     thread::note_first();
     at_start::take_on(NAME);
-    let Some(areas) = areas::shared() else { return };
-    let fault_threads = areas.heap().map_or(FAULT_THREADS, |_| pager::FAULT_THREADS);
-    let opened = Userfaultfd::open(fault_threads);
-    let started = match refuse(areas.counters, Cause::NoRights, opened) {
-        Some(uffd) => start_others(areas, uffd),
-        // This thread alone can do what a program with one thread needs.
-        None => {
-            sys::close_all();
-            sys::drop_rights();
-            Some(())
-        }
-    };
-    if settle_start(started) {
-        service::run(areas);
+    let Some(process) = areas::shared() else { return };
+    if settle_start(start_others(process.areas, process.parents_backing())) {
+        service::run(process);
     }
 }
 
@@ -295,86 +281,22 @@ fn settle_start(started: Option<()>) -> bool {
     STATE.load(Acquire) == STARTED
 }
 
-fn start_others(areas: &Areas, uffd: Userfaultfd) -> Option<()> {
-    let uffd: &'static Userfaultfd = Box::leak(Box::new(uffd));
-    // The program's descriptors are not ours to keep open, nor are its rights ours to keep when it
-    // gives them up.
-    sys::close_all_but(&[uffd.descriptor()]);
-    let paged =
-        areas.heap().map(|heap| refuse(areas.counters, Cause::Kernel, page(areas, uffd, heap)));
+/// Starts the threads that a backing needs, the fault threads first.
+fn start_others(areas: &Areas, backing: &dyn Backing) -> Option<()> {
+    let opened = Userfaultfd::open(backing.fault_threads());
+    let uffd = refuse(areas, Cause::NoRights, opened).map(|uffd| &*Box::leak(Box::new(uffd)));
+    refuse(areas, Cause::Kernel, backing.begin(uffd))?;
+    // The program's rights are not ours to keep when it gives them up.
     sys::drop_rights();
-    match paged {
-        Some(None) => None,
-        Some(Some(())) => start_all(areas, uffd, worker_thread, WORKERS),
-        None => start_all(areas, uffd, background_thread, 1),
-    }
-}
-
-/// Starts the fault threads, and so many others that do this.
-fn start_all(
-    areas: &Areas,
-    uffd: &'static Userfaultfd,
-    work: extern "C" fn(),
-    count: usize,
-) -> Option<()> {
+    let Some(uffd) = uffd else { return Some(()) };
     OPENED.store(core::ptr::from_ref(uffd).cast_mut(), Release);
-    let faults: core::iter::RepeatN<extern "C" fn()> =
-        core::iter::repeat_n(fault_thread, uffd.fault_threads());
-    for work in faults.chain(core::iter::repeat_n(work, count)) {
-        let started = thread::start(work, Descriptors::Callers);
-        refuse(areas.counters, Cause::Kernel, started)?;
+    let threads: [(extern "C" fn(), usize); 2] =
+        [(fault_thread, uffd.fault_threads()), (worker_thread, backing.workers())];
+    for work in threads.into_iter().flat_map(|(work, count)| core::iter::repeat_n(work, count)) {
+        refuse(areas, Cause::Kernel, thread::start(work, Descriptors::Callers))?;
     }
-    // Slots are registered only once the threads that serve them run.
-    areas.set_uffd(uffd);
+    backing.note_served(uffd);
     Some(())
-}
-
-/// Makes the areas a heap that lives in a file, which `superpage run` has open.
-fn page(areas: &Areas, uffd: &'static Userfaultfd, heap: &(Heap, Pid)) -> Result<()> {
-    let (heap, parent) = heap;
-    // Not every file system can do without the page cache.
-    let direct = open_of(*parent, heap.file, libc::O_RDWR | libc::O_DIRECT);
-    let file = direct.or_else(|_| open_of(*parent, heap.file, libc::O_RDWR))?;
-    let pager = Pager::new(areas.span, uffd, file, heap, areas.counters)?;
-    areas.set_pager(Box::leak(Box::new(pager)));
-    Ok(())
-}
-
-/// Starts the library's threads in the child of a fork, for a pager of its own; its only thread calls this. Whether all run.
-pub(crate) fn start_in_child() -> bool {
-    STATE.store(STARTING, Relaxed);
-    thread::start(service_thread_of_child, Descriptors::Own).is_ok() && all_run()
-}
-
-/// The first thread of the library in a child.
-extern "C" fn service_thread_of_child() {
-    thread::note_first();
-    at_start::take_on(NAME);
-    let Some(areas) = areas::shared() else { return };
-    let started =
-        page_in_child(areas).ok().and_then(|uffd| start_all(areas, uffd, worker_thread, WORKERS));
-    if settle_start(started) {
-        service::run(areas);
-    }
-}
-
-/// Makes the pager of a child.
-fn page_in_child(areas: &Areas) -> Result<&'static Userfaultfd> {
-    let parents = areas.parents_pager().ok_or(sys::Errno::ENOENT)?;
-    let claim = areas.child.claim().ok_or(sys::Errno::ENOENT)?;
-    let file = areas.child.file();
-    if !parents.has_file(&file) {
-        return Err(sys::Errno::EBADF);
-    }
-    let uffd: &'static Userfaultfd = Box::leak(Box::new(Userfaultfd::open(pager::FAULT_THREADS)?));
-    let mut kept = [uffd.descriptor(), &file];
-    kept.sort_by_key(|kept| kept.0);
-    sys::close_all_but(&kept);
-    let pager = parents.of_child(uffd, file, claim)?;
-    sys::drop_rights();
-    areas.set_pager(Box::leak(Box::new(pager)));
-    areas.set_threads(Threads::Run);
-    Ok(uffd)
 }
 
 /// The userfaultfd, before it is known that faults will be served.
@@ -387,21 +309,13 @@ pub(crate) fn opened() -> Option<&'static Userfaultfd> {
 }
 
 extern "C" fn fault_thread() {
-    if let (Some(areas), Some(uffd), true) = (areas::shared(), opened(), all_run()) {
-        fault::run(areas, uffd);
+    if let (Some(process), Some(uffd), true) = (areas::shared(), opened(), all_run()) {
+        fault::run(process, uffd);
     }
 }
 
 extern "C" fn worker_thread() {
-    if let (Some(areas), true) = (areas::shared(), all_run())
-        && let Some(pager) = areas.pager()
-    {
-        pager.run(areas);
-    }
-}
-
-extern "C" fn background_thread() {
-    if let (Some(areas), true) = (areas::shared(), all_run()) {
-        background::run(areas);
+    if let (Some(process), true) = (areas::shared(), all_run()) {
+        process.backing().work();
     }
 }

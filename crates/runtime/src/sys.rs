@@ -90,6 +90,11 @@ impl Mmap {
         }
     }
 
+    /// The place where the program would like it.
+    pub(crate) const fn hint(&self) -> usize {
+        self.address.next_multiple_of(PAGE)
+    }
+
     /// Private anonymous memory anywhere.
     pub(crate) const fn anywhere(length: usize, protection: i32, flags: i32) -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;

@@ -127,9 +127,14 @@ pub(crate) fn note_first() {
     NUMBERS[0].store(sys::thread(), SeqCst);
 }
 
+/// The service thread.
+pub(crate) fn service() -> u32 {
+    NUMBERS[0].load(SeqCst)
+}
+
 /// Whether the kernel has ended the service thread.
 pub(crate) fn service_has_ended() -> bool {
-    one_has_ended() && has_ended(NUMBERS[0].load(SeqCst))
+    one_has_ended() && has_ended(service())
 }
 
 /// The number of the `count` fault threads, which are started behind the service thread, that have ended.

@@ -37,10 +37,6 @@ pub(crate) struct Fault {
     pub(crate) access: Access,
 }
 
-/// The threads that read the faults of memory that is not paged. Two, because one may wait for memory that the other has to
-/// serve.
-pub(crate) const FAULT_THREADS: usize = 2;
-
 /// The access to memory that a thread wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {

@@ -8,7 +8,7 @@
 //! Two things a fork does not copy. That writes to a base page are told: a base page counts as written unless its hash says
 //! that it was not. And the registration: until there is a new one, a touch of a page that is not in memory finds zeroes. Only
 //! the one thread of the child could touch one, in libc's fork and in handlers that libc calls before the library's. What libc
-//! is known to touch was brought into memory before ([`crate::child`]). Whether it touched anything else can be seen in the page
+//! is known to touch was brought into memory before ([`handover`](super::handover)). Whether it touched anything else can be seen in the page
 //! tables: such a child does not go on, and no other one of the family gets a pager.
 
 #![expect(unsafe_code, reason = "reads and drops pages of a heap that nobody uses yet")]

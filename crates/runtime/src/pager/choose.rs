@@ -3,7 +3,7 @@
 use super::Pager;
 use super::table::{Range, State};
 use crate::areas::Areas;
-use crate::survey::vma;
+use crate::gigantic::vma;
 use crate::sys;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{
@@ -33,7 +33,7 @@ impl Pager {
         index: usize,
         entry: &Range,
     ) -> Wanted {
-        let heap = Heap::of(self, Spare::FromTheStart);
+        let heap = Machine::of(self, Spare::FromTheStart);
         let fault = Fault {
             process: OURSELVES,
             address: VirtAddr(self.page(range, index).start as u64),
@@ -57,7 +57,7 @@ impl Pager {
 
     /// Does what the policy wants done in the background.
     pub(super) fn promote_next(&self, areas: &Areas) {
-        let mut heap = Heap::of(self, Spare::Reclaimed);
+        let mut heap = Machine::of(self, Spare::Reclaimed);
         let step = areas.decider.ask(self.counters, |policy| policy.background(&mut heap));
         let Some(Step::Act(action)) = step else { return };
         let Act::Promote { page, .. } = action.act else { return };
@@ -75,7 +75,7 @@ impl Pager {
     /// The base page that is to leave memory.
     pub(super) fn next_base(&self, areas: &Areas) -> Option<(usize, usize)> {
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
-        let mut heap = Heap::of(self, Spare::Reclaimed);
+        let mut heap = Machine::of(self, Spare::Reclaimed);
         let evict = areas.decider.ask(self.counters, |policy| policy.pressure(shortage, &mut heap));
         let Action { act: Act::Evict { page, .. }, .. } = evict?? else { return None };
         let range = self.range_of(page)?;
@@ -108,13 +108,13 @@ enum Spare {
 }
 
 /// The heap as the policy sees it.
-struct Heap<'a> {
+struct Machine<'a> {
     pager: &'a Pager,
     vmas: [Vma; 1],
     pools: Pools,
 }
 
-impl<'a> Heap<'a> {
+impl<'a> Machine<'a> {
     fn of(pager: &'a Pager, spare: Spare) -> Self {
         let pools = pager.table.with(|table| {
             let (_, most) = table.huge();
@@ -144,7 +144,7 @@ fn view_of(entry: &Range) -> RangeView {
     RangeView { mapping, present, swapped: BasePages(entry.stored.into()), ..RangeView::default() }
 }
 
-impl View for Heap<'_> {
+impl View for Machine<'_> {
     fn now(&self) -> Time {
         Time(sys::now().0)
     }
@@ -184,7 +184,7 @@ impl View for Heap<'_> {
 
 /// Base pages only: huge pages have a clock of the pager's. Accesses to base pages cannot be seen, so their
 /// [rounds](super::rounds) stand for them.
-impl AccessBits for Heap<'_> {
+impl AccessBits for Machine<'_> {
     fn next_page(&self, _: ProcessKey, from: VirtAddr) -> Option<Page> {
         let page = Page::containing(from, PageSize::Base);
         // A range that somebody is changing keeps its pages, as far as the clock is concerned.

@@ -5,7 +5,7 @@
 use super::compressed::Stored;
 use super::table::{Hash, Pages, Range, State};
 use super::{PER_RANGE, Pager, WORKERS};
-use crate::demote::MARGIN;
+use crate::gigantic::MARGIN;
 use crate::room;
 use crate::sys::{self, Errno, HUGE, PAGE, Result, Span};
 use crate::uffd::Writes;

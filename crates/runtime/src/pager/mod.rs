@@ -29,8 +29,9 @@ mod discard;
 mod family;
 mod file;
 mod fork;
+pub(crate) mod handover;
 mod hashes;
-pub(crate) mod memory;
+mod heap;
 mod promotions;
 mod protected;
 mod reclaim;
@@ -51,15 +52,16 @@ use alloc::vec::Vec;
 use compressed::{Compressed, Stored};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-pub(crate) use family::Claim;
+use family::Claim;
 use family::Family;
 use file::{File, FilePage, FileSpace};
 use fork::Gate;
 use hashes::Hashes;
+pub(crate) use heap::Heap;
 use reclaim::Worked;
 use resize::Size;
 use rounds::Rounds;
-use superpage_launch::{Counters, Heap, SPARE};
+use superpage_launch::{Counters, Heap as Config, SPARE};
 use superpage_units::{Bytes, Nanos};
 use table::{Range, Table};
 
@@ -68,10 +70,10 @@ const PER_RANGE: usize = HUGE / PAGE;
 const WORDS: usize = PER_RANGE / 64;
 
 /// The threads that serve faults: so many may wait for the device at a time (docs/results/own.md, heap-random).
-pub(crate) const FAULT_THREADS: usize = 8;
+const FAULT_THREADS: usize = 8;
 
 /// The threads that work ahead of the program. Chosen, not measured: a disk wants a few reads at once.
-pub(crate) const WORKERS: usize = 4;
+const WORKERS: usize = 4;
 
 /// Workers look for work after this time even without news. Chosen, not measured.
 const LOOK: Nanos = Nanos(1_000_000_000);
@@ -140,7 +142,7 @@ impl Pager {
         span: Span,
         uffd: &'static Userfaultfd,
         file: Descriptor,
-        config: &Heap,
+        config: &Config,
         counters: &'static Counters,
     ) -> Result<Self> {
         let count = span.length / HUGE;

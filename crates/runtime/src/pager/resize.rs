@@ -9,7 +9,7 @@ use crate::room;
 use crate::sys::{self, HUGE, PAGE};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_launch::{Heap, LEAST_MEMORY};
+use superpage_launch::{Heap as Config, LEAST_MEMORY};
 use superpage_units::{Bytes, Nanos};
 
 /// The share of the memory that is for base pages, one in so many (section 3 of the paper: 98 % for huge pages).
@@ -54,8 +54,8 @@ pub(super) struct Size {
 }
 
 impl Size {
-    pub(super) const fn new(config: &Heap) -> Self {
-        let Heap { memory, compressed, keep_available, .. } = *config;
+    pub(super) const fn new(config: &Config) -> Self {
+        let Config { memory, compressed, keep_available, .. } = *config;
         let (now, most) = (AtomicU64::new(memory.0), AtomicU64::new(memory.0));
         Self { now, most, compressed, keep_available, looked: AtomicU64::new(0) }
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn others_find_memory_available() {
         let mib = Bytes::from_mib;
-        let config = Heap {
+        let config = Config {
             file: OpenFile { descriptor: 0, identity: (0, 0) },
             size: mib(1000),
             memory: mib(1000),

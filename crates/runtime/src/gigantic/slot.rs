@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering::SeqCst;
 /// The mapping of a slot, and who is changing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum State {
+pub(super) enum State {
     /// Whatever the kernel has mapped: nothing, base pages, huge pages. All zero bytes are this.
     Ordinary = 0,
     /// Nothing; the first touch is told to the library.
@@ -43,53 +43,53 @@ impl State {
     }
 
     /// Whether the state lasts until somebody changes it, so that there is nobody to wait for.
-    pub(crate) const fn is_settled(self) -> bool {
+    pub(super) const fn is_settled(self) -> bool {
         matches!(self, Self::Ordinary | Self::Fresh | Self::Gigantic)
     }
 }
 
 /// The states of all slots.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(super) struct Slots {
     base: usize,
     states: &'static [AtomicU32],
 }
 
 impl Slots {
     /// Slots from `base` on, all ordinary: the words are all zero.
-    pub(crate) const fn new(base: usize, states: &'static [AtomicU32]) -> Self {
+    pub(super) const fn new(base: usize, states: &'static [AtomicU32]) -> Self {
         Self { base, states }
     }
 
     /// The number of slots.
-    pub(crate) const fn count(&self) -> usize {
+    pub(super) const fn count(&self) -> usize {
         self.states.len()
     }
 
     /// The slot that holds this address.
-    pub(crate) const fn containing(&self, address: usize) -> usize {
+    pub(super) const fn containing(&self, address: usize) -> usize {
         (address - self.base) / GIGANTIC
     }
 
     /// Where a slot is.
-    pub(crate) const fn span(&self, slot: usize) -> Span {
+    pub(super) const fn span(&self, slot: usize) -> Span {
         Span::gigantic(self.base + slot * GIGANTIC)
     }
 
     /// Its state; that of a slot that does not exist is ordinary.
-    pub(crate) fn state(&self, slot: usize) -> State {
+    pub(super) fn state(&self, slot: usize) -> State {
         self.states.get(slot).map_or(State::Ordinary, |word| State::of(word.load(SeqCst)))
     }
 
     /// Changes the state, if it is `from`.
-    pub(crate) fn begin(&self, slot: usize, from: State, to: State) -> bool {
+    pub(super) fn begin(&self, slot: usize, from: State, to: State) -> bool {
         self.states.get(slot).is_some_and(|word| {
             word.compare_exchange(from as u32, to as u32, SeqCst, SeqCst).is_ok()
         })
     }
 
     /// Ends a change: those who wait for it go on.
-    pub(crate) fn settle(&self, slot: usize, state: State) {
+    pub(super) fn settle(&self, slot: usize, state: State) {
         if let Some(word) = self.states.get(slot) {
             word.store(state as u32, SeqCst);
             sys::futex_wake(word);
@@ -98,7 +98,7 @@ impl Slots {
 
     /// The state, once nobody is changing it. Where one of the library's threads has been ended by the kernel, it may have been
     /// the one at work in the slot.
-    pub(crate) fn wait(&self, slot: usize) -> State {
+    pub(super) fn wait(&self, slot: usize) -> State {
         let mut has_lost_one = thread::lost_one();
         loop {
             let state = self.state(slot);

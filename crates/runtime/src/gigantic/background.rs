@@ -1,9 +1,9 @@
 //! The background thread: does what the policy wants done while nobody waits.
 
-use crate::areas::Areas;
-use crate::bloat::Hand;
-use crate::machine::Stepped;
-use crate::survey::Survey;
+use super::Gigantic;
+use super::bloat::Hand;
+use super::machine::Stepped;
+use super::survey::Survey;
 use crate::sys;
 use crate::thread;
 use core::sync::atomic::Ordering::Relaxed;
@@ -16,23 +16,23 @@ const REST: u64 = 9;
 const LOOK: Nanos = Nanos(1_000_000_000);
 
 /// Works as long as the service thread runs.
-pub(crate) fn run(areas: &Areas) {
+pub(super) fn run(gigantic: &Gigantic) {
     let mut survey = Survey::default();
     let mut hand = Hand::default();
     while !thread::service_has_ended() {
         let begun = sys::now();
-        let news = areas.news.load(Relaxed);
-        hand.reclaim(areas);
-        if areas.decider.promotes() {
-            survey.refresh(areas);
+        let news = gigantic.news.load(Relaxed);
+        hand.reclaim(gigantic);
+        if gigantic.areas.decider.promotes() {
+            survey.refresh(gigantic);
         }
-        let stepped = areas.decider.step(areas, &survey);
+        let stepped = gigantic.step(&survey);
         if stepped == Stepped::Acted {
             survey.forget();
         }
         rest(Nanos((sys::now().0 - begun.0).saturating_mul(REST)));
         if let Stepped::Rests(_) = stepped {
-            sys::futex_wait_for(&areas.news, news, LOOK);
+            sys::futex_wait_for(&gigantic.news, news, LOOK);
         }
     }
 }

@@ -14,10 +14,10 @@
 
 #![expect(unsafe_code, reason = "moves and copies memory and replaces mappings")]
 
-use crate::demote::{self, MARGIN, Staging};
-use crate::gigantic::Gigantic;
+use super::demote::{self, MARGIN, Staging};
+use super::page::GiganticPage;
+use super::promote::{Failed, Held};
 use crate::pins;
-use crate::promote::{Failed, Held};
 use crate::room;
 use crate::sys::{self, Errno, GIGANTIC, HUGE, PAGE, Pagemap, Span};
 use crate::uffd::Userfaultfd;
@@ -26,7 +26,7 @@ use superpage_launch::Cause;
 use superpage_units::{Bytes, Nanos};
 
 /// Puts a gigantic page in the place of a slot's smaller pages.
-pub(crate) fn promote(uffd: &Userfaultfd, slot: Span, page: Gigantic) -> Held {
+pub(super) fn promote(uffd: &Userfaultfd, slot: Span, page: GiganticPage) -> Held {
     match allowed(slot) {
         Ok((staging, pagemap)) => {
             let begun = sys::now();
@@ -86,7 +86,7 @@ struct Hold<'a> {
 }
 
 impl Hold<'_> {
-    fn promote(&self, page: Gigantic) -> Result<(), Failed> {
+    fn promote(&self, page: GiganticPage) -> Result<(), Failed> {
         let Self { uffd, slot, staging, .. } = *self;
         if uffd.register(slot).and_then(|()| uffd.register(staging)).is_err() {
             return Err((Cause::Kernel, Some(page)));

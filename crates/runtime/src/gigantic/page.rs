@@ -12,11 +12,11 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use superpage_units::PageSize;
 
 /// The most that are kept ready.
-pub(crate) const MOST: usize = 16; // chosen: more would be a pool of its own
+pub(super) const MOST: usize = 16; // chosen: more would be a pool of its own
 
 /// The pool of the kernel's from which slots are mapped, by the size of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pool {
+pub(super) enum Pool {
     /// The pool of gigantic pages.
     Gigantic,
     /// The pool of huge pages.
@@ -25,7 +25,7 @@ pub(crate) enum Pool {
 
 impl Pool {
     /// The pool of pages of this size; there is none of base pages.
-    pub(crate) const fn of(size: PageSize) -> Self {
+    pub(super) const fn of(size: PageSize) -> Self {
         match size {
             PageSize::Gigantic => Self::Gigantic,
             PageSize::Huge | PageSize::Base => Self::Huge,
@@ -33,7 +33,7 @@ impl Pool {
     }
 
     /// The size of its pages.
-    pub(crate) const fn size(self) -> PageSize {
+    pub(super) const fn size(self) -> PageSize {
         match self {
             Self::Gigantic => PageSize::Gigantic,
             Self::Huge => PageSize::Huge,
@@ -41,7 +41,7 @@ impl Pool {
     }
 
     /// The slots that pages in it could map that nobody has or was promised.
-    pub(crate) fn slots(self) -> u64 {
+    pub(super) fn slots(self) -> u64 {
         let [free, reserved] = match self {
             Self::Gigantic => [
                 c"/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages",
@@ -58,7 +58,7 @@ impl Pool {
 
     /// Pages that are used beyond the number that the pool is to have: so many of those that are given back become
     /// ordinary memory.
-    pub(crate) fn surplus(self) -> u64 {
+    pub(super) fn surplus(self) -> u64 {
         let path = match self {
             Self::Gigantic => c"/sys/kernel/mm/hugepages/hugepages-1048576kB/surplus_hugepages",
             Self::Huge => c"/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages",
@@ -79,14 +79,14 @@ impl Pool {
 
 /// A gigantic page of zeroes that is mapped somewhere, and nobody's.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Gigantic(usize);
+pub(super) struct GiganticPage(usize);
 
-impl Gigantic {
+impl GiganticPage {
     /// Takes one from a pool of the kernel's and zeroes it, which takes 50 to 130 ms.
     ///
     /// # Errors
     /// ENOMEM if there is none, or a limit stands against it.
-    pub(crate) fn prepare(pool: Pool) -> Result<Self> {
+    pub(super) fn prepare(pool: Pool) -> Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let asked = Mmap::anywhere(GIGANTIC, protection, pool.flags());
         // SAFETY: the kernel chooses an unused place.
@@ -113,7 +113,7 @@ impl Gigantic {
     ///
     /// # Safety
     /// The slot must hold nothing, or nothing that is still needed.
-    pub(crate) unsafe fn move_over(self, slot: Span) -> Result<()> {
+    pub(super) unsafe fn move_over(self, slot: Span) -> Result<()> {
         // SAFETY: the caller's promise.
         if let Err(errno) = unsafe { sys::move_over(self.0, slot.start) } {
             self.free();
@@ -125,12 +125,12 @@ impl Gigantic {
     }
 
     /// The address at which the page is mapped.
-    pub(crate) const fn start(&self) -> usize {
+    pub(super) const fn start(&self) -> usize {
         self.0
     }
 
     /// Gives it back to the pool.
-    pub(crate) fn free(self) {
+    pub(super) fn free(self) {
         // SAFETY: nobody uses it.
         let _ = unsafe { sys::munmap(self.0, GIGANTIC) };
     }
@@ -138,43 +138,43 @@ impl Gigantic {
 
 /// Gigantic pages that are ready.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(super) struct Ready {
     wanted: AtomicUsize,
     pages: [AtomicUsize; MOST],
 }
 
 impl Ready {
     /// None yet, and so many wanted.
-    pub(crate) fn new(wanted: u32) -> Self {
+    pub(super) fn new(wanted: u32) -> Self {
         let wanted = usize::try_from(wanted).unwrap_or(MOST).min(MOST);
         Self { wanted: AtomicUsize::new(wanted), pages: [const { AtomicUsize::new(0) }; MOST] }
     }
 
     /// The number of pages that are wanted.
-    pub(crate) fn wanted(&self) -> u64 {
+    pub(super) fn wanted(&self) -> u64 {
         self.wanted.load(Acquire) as u64
     }
 
     /// The number of pages that are ready.
-    pub(crate) fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.pages.iter().filter(|page| page.load(Acquire) != 0).count() as u64
     }
 
     /// Takes one.
-    pub(crate) fn take(&self) -> Option<Gigantic> {
+    pub(super) fn take(&self) -> Option<GiganticPage> {
         let taken = self.pages.iter().map(|page| page.swap(0, AcqRel)).find(|start| *start != 0);
-        taken.map(Gigantic)
+        taken.map(GiganticPage)
     }
 
     /// Forgets all: this is the child of a fork, in which they are not mapped.
-    pub(crate) fn forget(&self) {
+    pub(super) fn forget(&self) {
         for page in &self.pages {
             page.store(0, Release);
         }
     }
 
     /// Adds one; it is free again if there is no room for it.
-    pub(crate) fn add(&self, page: Gigantic) {
+    pub(super) fn add(&self, page: GiganticPage) {
         let swap =
             |place: &&AtomicUsize| place.compare_exchange(0, page.0, AcqRel, Acquire).is_ok();
         let wanted = self.wanted.load(Acquire);
@@ -186,7 +186,7 @@ impl Ready {
     }
 
     /// Frees all, and wants none any more.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         self.wanted.store(0, Release);
         while let Some(page) = self.take() {
             page.free();

@@ -10,11 +10,10 @@
 
 #![expect(unsafe_code, reason = "reads the program's memory")]
 
-use crate::areas::{Areas, Cooldown};
-use crate::demote;
+use super::demote;
+use super::slot::State;
+use super::{Cooldown, Gigantic};
 use crate::room;
-use crate::service;
-use crate::slot::State;
 use crate::sys::{self, GIGANTIC, HUGE};
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Bytes;
@@ -24,29 +23,29 @@ const LEAST: usize = GIGANTIC / 8;
 
 /// The slot that is looked at next.
 #[derive(Debug, Default)]
-pub(crate) struct Hand(usize);
+pub(super) struct Hand(usize);
 
 impl Hand {
     /// Gives one thing back, if memory is short and there is one.
-    pub(crate) fn reclaim(&mut self, areas: &Areas) {
-        if areas.gigantic() == 0 && areas.ready.count() == 0 || !room::is_short() {
+    pub(super) fn reclaim(&mut self, gigantic: &Gigantic) {
+        if gigantic.count() == 0 && gigantic.ready.count() == 0 || !room::is_short() {
             return;
         }
-        if let Some(page) = areas.ready.take() {
+        if let Some(page) = gigantic.ready.take() {
             page.free();
             return;
         }
         // A page that is demoted goes to the kernel's pool, and becomes memory only where `superpage run` added it, or
         // where the pool was told to be smaller than what is used of it.
-        if areas.counters.added.load(Relaxed) == 0 && areas.decider.pool().surplus() == 0 {
+        if gigantic.areas.counters.added.load(Relaxed) == 0 && gigantic.gives.pool.surplus() == 0 {
             return;
         }
-        for _ in 0..areas.slots.count() {
-            let slot = self.0 % areas.slots.count();
+        for _ in 0..gigantic.slots.count() {
+            let slot = self.0 % gigantic.slots.count();
             self.0 = slot + 1;
-            let has_cooled_down = areas.cooldown(slot).is_some_and(Cooldown::is_over);
-            if areas.slots.state(slot) == State::Gigantic && has_cooled_down {
-                demote_bloated(areas, slot);
+            let has_cooled_down = gigantic.cooldown(slot).is_some_and(Cooldown::is_over);
+            if gigantic.slots.state(slot) == State::Gigantic && has_cooled_down {
+                demote_bloated(gigantic, slot);
                 return;
             }
         }
@@ -54,13 +53,13 @@ impl Hand {
 }
 
 /// Demotes a slot that holds enough zeroes. A thread of the program that changes its mappings waits meanwhile.
-fn demote_bloated(areas: &Areas, slot: usize) {
+fn demote_bloated(gigantic: &Gigantic, slot: usize) {
     // Waiting for the lock could take for ever: who holds it may wait for this thread.
-    let Some(space) = areas.space.try_take() else { return };
-    if areas.slots.state(slot) != State::Gigantic {
+    let Some(space) = gigantic.areas.space.try_take() else { return };
+    if gigantic.slots.state(slot) != State::Gigantic {
         return;
     }
-    let start = areas.slots.span(slot).start;
+    let start = gigantic.slots.span(slot).start;
     let ranges = (0..GIGANTIC).step_by(HUGE);
     // SAFETY: with the lock held the slot stays mapped by its gigantic page.
     let zeroes = ranges.filter(|offset| unsafe { demote::is_zero(start + offset) }).count() * HUGE;
@@ -68,8 +67,8 @@ fn demote_bloated(areas: &Areas, slot: usize) {
         return;
     }
     let needed = Bytes((GIGANTIC - zeroes) as u64);
-    match (service::demote_for(areas, slot, sys::process(), needed, None), areas.cooldown(slot)) {
-        (Ok(()), _) => areas.was_demoted(&space, slot),
+    match (gigantic.demote_for(slot, sys::process(), needed, None), gigantic.cooldown(slot)) {
+        (Ok(()), _) => gigantic.was_demoted(&space, slot),
         (Err(_), Some(cooldown)) => cooldown.begin(),
         (Err(_), None) => {}
     }

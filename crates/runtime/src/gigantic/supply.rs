@@ -1,7 +1,7 @@
 //! Where gigantic pages come from: the kernel's pool, which `superpage run` enlarges when it is asked.
 
-use crate::areas::Areas;
-use crate::gigantic::Gigantic;
+use super::Gigantic;
+use super::page::GiganticPage;
 use crate::sys::{self, Errno, Result};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -22,7 +22,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 static IN_A_ROW: AtomicU32 = AtomicU32::new(0);
 
 /// Whether there is somebody to ask.
-pub(crate) fn can_ask(counters: &Counters) -> bool {
+pub(super) fn can_ask(counters: &Counters) -> bool {
     let refused = REFUSED.load(Relaxed);
     let times = IN_A_ROW.load(Relaxed).saturating_sub(1).min(DOUBLED);
     let has_cooled_down = refused == 0 || sys::now().0 > refused + (COOLDOWN.0 << times);
@@ -32,13 +32,13 @@ pub(crate) fn can_ask(counters: &Counters) -> bool {
 /// Prepares a gigantic page, after asking for one more in the pool if there is none.
 ///
 /// # Errors
-/// As of [`Gigantic::prepare`].
-pub(crate) fn prepare(areas: &Areas) -> Result<Gigantic> {
-    let (counters, pool) = (areas.counters, areas.decider.pool());
-    match Gigantic::prepare(pool) {
+/// As of [`GiganticPage::prepare`].
+pub(super) fn prepare(gigantic: &Gigantic) -> Result<GiganticPage> {
+    let (counters, pool) = (gigantic.areas.counters, gigantic.gives.pool);
+    match GiganticPage::prepare(pool) {
         Err(Errno::ENOMEM) if can_ask(counters) => {
             ask(counters);
-            Gigantic::prepare(pool).inspect_err(|_| {
+            GiganticPage::prepare(pool).inspect_err(|_| {
                 REFUSED.store(sys::now().0, Relaxed);
                 IN_A_ROW.fetch_add(1, Relaxed);
             })

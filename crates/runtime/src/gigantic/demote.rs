@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "copies memory and replaces mappings")]
 
-use crate::areas::Areas;
+use super::Gigantic;
 use crate::pins;
 use crate::room;
 use crate::sys::{self, GIGANTIC, HUGE, Mmap, Span};
@@ -25,8 +25,8 @@ pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
 ///
 /// # Errors
 /// The cause. The gigantic page is still there then, and nothing has changed.
-pub(crate) fn demote(
-    areas: &Areas,
+pub(super) fn demote(
+    gigantic: &Gigantic,
     writes: Writes,
     slot: Span,
     asking: u32,
@@ -46,10 +46,10 @@ pub(crate) fn demote(
         return done;
     }
     core::mem::forget(staging); // its memory is the slot's now
-    let counters = areas.counters;
+    let counters = gigantic.areas.counters;
     Counters::waited(&counters.longest_demotion, Nanos(sys::now().0 - begun.0));
     counters.demotions.fetch_add(1, Relaxed);
-    areas.remove_gigantic();
+    gigantic.remove_gigantic();
     Ok(())
 }
 
@@ -70,7 +70,7 @@ fn held(writes: Writes, slot: Span, staging: &Staging, asking: u32) -> Result<()
 
 /// The way in which writes to a gigantic page are held.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Writes {
+pub(super) enum Writes {
     /// The kernel has them wait.
     Wait(&'static Userfaultfd),
     /// The program's only thread is the one that asks, and waits. A write by another process is refused if it begins
@@ -102,7 +102,7 @@ impl Writes {
 ///
 /// # Safety
 /// It must be mapped.
-pub(crate) unsafe fn is_zero(start: usize) -> bool {
+pub(super) unsafe fn is_zero(start: usize) -> bool {
     // SAFETY: the caller's promise. A thread of the program may write to it meanwhile.
     (0..HUGE / 8).all(|word| unsafe { (start as *const u64).add(word).read_volatile() } == 0)
 }
@@ -111,7 +111,7 @@ pub(crate) unsafe fn is_zero(start: usize) -> bool {
 ///
 /// # Safety
 /// Both must be mapped, and the second be nobody else's.
-pub(crate) unsafe fn copy(from: usize, to: usize) {
+pub(super) unsafe fn copy(from: usize, to: usize) {
     // SAFETY: the caller's promise.
     if !unsafe { is_zero(from) } {
         // SAFETY: the caller's promise; they do not overlap.
@@ -137,13 +137,13 @@ unsafe fn stream(from: usize, to: usize) {
 
 /// Memory to copy to: a slot's worth, aligned for huge pages. It goes unless it was moved.
 #[derive(Debug)]
-pub(crate) struct Staging {
+pub(super) struct Staging {
     span: Span,
 }
 
 impl Staging {
     /// Maps it, empty.
-    pub(crate) fn map() -> Option<Self> {
+    pub(super) fn map() -> Option<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses an unused place.
         let mapped =
@@ -163,7 +163,7 @@ impl Staging {
     }
 
     /// The place of the memory.
-    pub(crate) const fn span(&self) -> Span {
+    pub(super) const fn span(&self) -> Span {
         self.span
     }
 }

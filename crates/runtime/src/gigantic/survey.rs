@@ -3,8 +3,8 @@
 //! Only slots that are nearly full of plain memory are looked at: in others no gigantic page fits, and their huge
 //! pages are the kernel's to make.
 
-use crate::areas::{Areas, Cooldown};
-use crate::slot::State;
+use super::slot::State;
+use super::{Cooldown, Gigantic};
 use crate::space::SlotPages;
 use crate::sys::{self, GIGANTIC, HUGE, PAGE, Span};
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ const RANGES: usize = GIGANTIC / HUGE;
 
 /// The slots that could be promoted, as they were lately.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
+pub(super) struct Survey {
     /// The time of the survey; zero before the first.
     made: Nanos,
     /// The slots, in address order.
@@ -40,26 +40,26 @@ struct Seen {
 
 impl Survey {
     /// Makes it again, if it is old.
-    pub(crate) fn refresh(&mut self, areas: &Areas) {
+    pub(super) fn refresh(&mut self, gigantic: &Gigantic) {
         let now = sys::now();
         if self.made != Nanos(0) && now < Nanos(self.made.0 + AGE.0) {
             return;
         }
         // While a thread of the program changes its mappings, the last one will do.
-        let Some(space) = areas.space.try_take() else { return };
+        let Some(space) = gigantic.areas.space.try_take() else { return };
         let is_candidate = |slot: &usize| {
-            areas.slots.state(*slot) == State::Ordinary
+            gigantic.slots.state(*slot) == State::Ordinary
                 && space.slot(*slot).is_some_and(SlotPages::is_nearly_full)
-                && areas.cooldown(*slot).is_some_and(Cooldown::is_over)
+                && gigantic.cooldown(*slot).is_some_and(Cooldown::is_over)
         };
-        let slots = || (0..areas.slots.count()).filter(is_candidate);
+        let slots = || (0..gigantic.slots.count()).filter(is_candidate);
         self.made = now;
         self.vmas.clear();
         self.ranges.clear();
         // A program that is short of memory is not to end because of a survey.
         let count = slots().count();
         if self.vmas.try_reserve(count).is_ok() && self.ranges.try_reserve(count * RANGES).is_ok() {
-            self.vmas.extend(slots().map(|slot| vma(areas.slots.span(slot))));
+            self.vmas.extend(slots().map(|slot| vma(gigantic.slots.span(slot))));
             self.ranges.resize(count * RANGES, Seen::default());
         }
         drop(space);
@@ -69,17 +69,17 @@ impl Survey {
     }
 
     /// Forgets it: something has changed.
-    pub(crate) fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.made = Nanos(0);
     }
 
     /// The slots, as VMAs.
-    pub(crate) fn vmas(&self) -> &[Vma] {
+    pub(super) fn vmas(&self) -> &[Vma] {
         &self.vmas
     }
 
     /// A PMD range; empty if it is in none of the slots.
-    pub(crate) fn range(&self, range: PmdRange) -> RangeView {
+    pub(super) fn range(&self, range: PmdRange) -> RangeView {
         self.seen(range.start()).map_or_else(RangeView::default, |seen| RangeView {
             mapping: match seen {
                 Seen { is_huge: true, .. } => Mapping::Huge,
@@ -93,7 +93,7 @@ impl Survey {
     }
 
     /// The first range at or after `from` with anything in it.
-    pub(crate) fn next_mapped(&self, from: VirtAddr) -> Option<PmdRange> {
+    pub(super) fn next_mapped(&self, from: VirtAddr) -> Option<PmdRange> {
         self.vmas.iter().filter(|vma| vma.end > from).find_map(|vma| {
             let mut ranges = PmdRange::within(vma.start.max(from), vma.end);
             ranges.find(|range| self.seen(range.start()).is_some_and(|seen| !seen.is_empty()))

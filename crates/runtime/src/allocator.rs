@@ -15,7 +15,7 @@ use dlmalloc::{Allocator, Dlmalloc};
 
 /// The allocator of Rust's collections in the library.
 #[derive(Debug)]
-pub(crate) struct Heap {
+pub(crate) struct Ours {
     lock: RawLock,
     inner: UnsafeCell<Inner>,
 }
@@ -28,7 +28,7 @@ impl core::fmt::Debug for Inner {
     }
 }
 
-impl Heap {
+impl Ours {
     pub(crate) const fn new() -> Self {
         Self {
             lock: RawLock::new(),
@@ -46,10 +46,10 @@ impl Heap {
 }
 
 // SAFETY: the inner allocator is used with the lock held only.
-unsafe impl Sync for Heap {}
+unsafe impl Sync for Ours {}
 
 // SAFETY: the inner allocator keeps this contract.
-unsafe impl GlobalAlloc for Heap {
+unsafe impl GlobalAlloc for Ours {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         self.with(|inner| unsafe { inner.malloc(layout.size(), layout.align()) })

@@ -1,0 +1,436 @@
+//! A heap that lives in a file, as what stands behind the program's memory: what its calls do to the heap, carried out so that it
+//! stays whole, registered, and one VMA as far as possible.
+//!
+//! What is given back is emptied and kept as reserved memory. Advice about page sizes is not passed on: it would cut
+//! the heap into VMAs, across which no huge page moves.
+
+#![expect(unsafe_code, reason = "carries out the program's own changes to its memory")]
+
+use super::handover::{Finds, Handover};
+use super::{FAULT_THREADS, Pager, WORKERS};
+use crate::areas::{Areas, Threads};
+use crate::backing::{Backing, Child, Forked, Place, READ_WRITE, Remap};
+use crate::end;
+use crate::lock::Guard;
+use crate::memory::{Effect, effect, leave_malloc, map, used};
+use crate::service::{Answer, Request};
+use crate::space::{Space, Use};
+use crate::start::{end_without_heap, open_of};
+use crate::sys::{self, Errno, Mmap, Result, Span};
+use crate::thread;
+use crate::uffd::{Fault, Userfaultfd};
+use alloc::boxed::Box;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use libc::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
+    MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, PROT_NONE,
+};
+use superpage_launch::Heap as Config;
+use superpage_units::Pid;
+
+/// The heap in which the program's memory lives.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    pub(super) areas: &'static Areas,
+    config: Config,
+    /// The process that has the heap's file open.
+    parent: Pid,
+    /// Set by the service thread; null before. In a child of a fork the copy of its parent's, until it has one of its own.
+    pager: AtomicPtr<Pager>,
+    /// What a fork prepares for the pager of its child.
+    pub(super) handover: Handover,
+}
+
+/// What is asked of the service thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Wanted {
+    /// Empty a part of the heap.
+    Discard = 0,
+    /// Empty a part of the heap that another mapping takes the place of.
+    Leave = 1,
+    /// Have all of the heap in memory, and keep it there.
+    Hold = 2,
+    /// Let pages of the heap leave memory again, and have the pager go on.
+    LetGo = 3,
+    /// Have a part of the areas, which was mapped anew, be heap again.
+    Renew = 4,
+    /// Have the pager stand still, so that the child of a fork can have one of its own.
+    StandStill = 5,
+}
+
+const NOTHING: Span = Span { start: 0, length: 0 };
+
+impl Heap {
+    pub(crate) fn new(areas: &'static Areas, config: Config, parent: Pid) -> Self {
+        let counters = &areas.counters.heap;
+        counters.size.store(config.size.0, Relaxed);
+        counters.for_compressed.store(config.compressed.0, Relaxed);
+        counters.memory.store(0, Relaxed);
+        counters.most.store(0, Relaxed);
+        Self { areas, config, parent, pager: AtomicPtr::default(), handover: Handover::new() }
+    }
+
+    /// The pager, once the library's threads run.
+    pub(super) fn pager(&self) -> Option<&'static Pager> {
+        // SAFETY: it is null, or was leaked by `set_pager`.
+        unsafe { self.pager.load(Acquire).as_ref() }
+    }
+
+    fn set_pager(&self, pager: Pager) {
+        self.pager.store(Box::into_raw(Box::new(pager)), Release);
+    }
+
+    /// Starts the library's threads, if they have not been needed so far. The caller holds the lock of the space.
+    fn start_threads(&self) {
+        if self.areas.threads() == Threads::NotYet {
+            let before = sys::address_space();
+            self.areas.start_threads();
+            self.areas.limited.note_own(before);
+        }
+    }
+
+    /// Asks the service thread. The caller holds the lock of the space.
+    pub(super) fn request(&self, wanted: Wanted, part: Span) -> Answer {
+        let Some(pager) = self.pager() else { return Answer::Refused };
+        let answer = self.areas.ask(wanted as u32, part);
+        if self.areas.threads() == Threads::Failed {
+            pager.end_without_threads();
+        }
+        answer
+    }
+
+    /// Whether `more` bytes in the heap would be past the limit of address space that the program has set for itself.
+    fn is_past_limit(&self, space: &Space, more: usize) -> bool {
+        self.areas.limited.address_space().is_some_and(|(limit, own)| {
+            let others = sys::address_space().unwrap_or(0).saturating_sub(sys::to_usize(own));
+            (space.taken() + more + others) as u64 > limit
+        })
+    }
+
+    /// Empties a part of the heap, and makes it reserved memory.
+    fn give_back_run(&self, space: &mut Guard<'_, Space>, part: Span) -> Result<()> {
+        self.request(Wanted::Discard, part);
+        if space.is_plain(part) {
+            // SAFETY: the program has given it back.
+            unsafe { sys::mprotect(part, PROT_NONE) }?;
+            sys::leave_out_of_dumps(part);
+            // Another thread may have touched it since.
+            self.request(Wanted::Discard, part);
+        } else {
+            // The memory may be locked, or a file.
+            // SAFETY: as above.
+            unsafe { sys::reserve(part) }?;
+            if self.request(Wanted::Renew, part) == Answer::Refused {
+                space.set(part, Use::Special);
+                return Ok(());
+            }
+        }
+        space.set(part, Use::Free);
+        Ok(())
+    }
+
+    /// Makes the pager of the program.
+    fn begin_program(&self, uffd: &'static Userfaultfd) -> Result<()> {
+        // The program's descriptors are not ours to keep open.
+        sys::close_all_but(&[uffd.descriptor()]);
+        // Not every file system can do without the page cache.
+        let open = |flags| open_of(self.parent, self.config.file, libc::O_RDWR | flags);
+        let file = open(libc::O_DIRECT).or_else(|_| open(0))?;
+        let Areas { span, counters, .. } = *self.areas;
+        self.set_pager(Pager::new(span, uffd, file, &self.config, counters)?);
+        Ok(())
+    }
+
+    /// Makes the pager of a child of a fork.
+    fn begin_in_child(&self, parents: &Pager, uffd: &'static Userfaultfd) -> Result<()> {
+        let (file, claim) = self.handover.received().ok_or(Errno::ENOENT)?;
+        if !parents.has_file(&file) {
+            return Err(Errno::EBADF);
+        }
+        let mut kept = [uffd.descriptor(), &file];
+        kept.sort_by_key(|kept| kept.0);
+        sys::close_all_but(&kept);
+        self.set_pager(parents.of_child(uffd, file, claim)?);
+        self.areas.set_threads(Threads::Run);
+        Ok(())
+    }
+}
+
+impl Backing for Heap {
+    fn find(&self, space: &Space, asked: &Mmap, length: usize) -> Result<Option<Span>> {
+        self.start_threads();
+        if self.areas.threads() != Threads::Run || self.pager().is_none() {
+            end_without_heap(
+                "the library's threads could not be started, or its file is another process's",
+            );
+        }
+        let has_room = space.taken() + length <= sys::to_usize(self.config.size.0);
+        let found = has_room.then(|| space.find(length, asked.hint(), &|_| true)).flatten();
+        if found.is_some() && self.is_past_limit(space, length) {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(found)
+    }
+
+    /// Says it of the first one.
+    fn note_outside(&self, length: usize) {
+        if self.areas.counters.heap.outside.fetch_add(length as u64, Relaxed) == 0 {
+            sys::complain(
+                "superpage: the heap has no room for a mapping, which becomes ordinary memory, as more may: give a larger --heap-size\n",
+            );
+        }
+    }
+
+    fn open(&self, _: &Space, span: Span, protection: i32) -> Result<()> {
+        // SAFETY: free pages of the areas are reserved memory that nobody uses.
+        unsafe { sys::open_reserved(span, protection) }
+    }
+
+    unsafe fn map_fixed(
+        &self,
+        space: &mut Guard<'_, Space>,
+        asked: Mmap,
+        Place { span, inside }: Place,
+    ) -> Result<usize> {
+        if inside == span && is_heap(asked) {
+            self.give_back(space, inside)?;
+            self.open(space, inside, asked.protection)?;
+            space.set(inside, used(asked.protection));
+            return Ok(inside.start);
+        }
+        self.replace(space, inside)?;
+        // SAFETY: the caller's promise.
+        let start = unsafe { sys::mmap(asked) }?;
+        space.set(inside, Use::Special);
+        Ok(start)
+    }
+
+    fn give_back(&self, space: &mut Guard<'_, Space>, span: Span) -> Result<()> {
+        let mut rest = span;
+        while rest.length > 0
+            && let Some(run) = space.first_run(rest)
+        {
+            self.give_back_run(space, run)?;
+            rest = Span { start: run.end(), length: span.end() - run.end() };
+        }
+        Ok(())
+    }
+
+    fn protect(
+        &self,
+        space: &mut Guard<'_, Space>,
+        Place { inside, .. }: Place,
+        protection: i32,
+        change: &dyn Fn() -> Result<usize>,
+    ) -> Result<usize> {
+        let done = change()?;
+        space.protect(inside, used(protection));
+        Ok(done)
+    }
+
+    /// The memory stays heap, and is renewed when it is given back.
+    fn set_apart(&self, space: &mut Guard<'_, Space>, span: Span) -> Result<()> {
+        space.protect(span, Use::Protected);
+        Ok(())
+    }
+
+    fn replace(&self, _: &Space, span: Span) -> Result<()> {
+        self.request(Wanted::Leave, span);
+        Ok(())
+    }
+
+    fn advise(&self, mut space: Guard<'_, Space>, span: Span, advice: i32) -> Result<usize> {
+        // A page that comes in overwrites what the kernel marks a guard with (UFFDIO_COPY). Callers do without on a kernel before
+        // 6.13, which answers the same.
+        const GUARD_INSTALL: i32 = 102;
+        const GUARD_REMOVE: i32 = 103;
+        // SAFETY: the program gives this advice.
+        let ask = || unsafe { sys::madvise(span, advice) };
+        match (advice, effect(advice)) {
+            (GUARD_INSTALL | GUARD_REMOVE, _) => return Err(Errno::EINVAL),
+            (_, Effect::Empties) => {
+                if !space.is_plain(span) {
+                    ask()?; // the kernel refuses it of memory that is locked
+                }
+                self.request(Wanted::Discard, span);
+                return Ok(0);
+            }
+            (libc::MADV_DODUMP | libc::MADV_DOFORK, _) => {}
+            (_, Effect::Hint) => return Ok(0),
+            (_, Effect::AsItIs) => {
+                drop(space);
+                return ask();
+            }
+            (_, Effect::Special) => {}
+        }
+        if matches!(advice, libc::MADV_DONTFORK | libc::MADV_WIPEONFORK) {
+            self.handover.rule_out();
+        }
+        self.set_apart(&mut space, span)?;
+        drop(space);
+        ask()
+    }
+
+    /// By a copy: the kernel would leave the heap's registration behind.
+    unsafe fn relocate(&self, space: Guard<'_, Space>, asked: Remap) -> Result<usize> {
+        let Remap { source, length, to, .. } = asked;
+        if !space.is_plain(source) {
+            return Err(Errno::ENOMEM);
+        }
+        drop(space);
+        let fixed = if asked.has(MREMAP_FIXED) { MAP_FIXED } else { 0 };
+        let mut target = Mmap::anywhere(length, READ_WRITE, MAP_NORESERVE | fixed);
+        target.address = if fixed != 0 { to } else { 0 };
+        let process = crate::areas::shared().ok_or(Errno::ENOMEM)?;
+        // SAFETY: the caller's promise.
+        let start = unsafe { map(process, target) }?;
+        let kept = source.length.min(length);
+        // SAFETY: both are the program's, may be read and written, and do not overlap.
+        unsafe {
+            core::ptr::copy_nonoverlapping(source.start as *const u8, start as *mut u8, kept)
+        };
+        let mut space = self.areas.space.take();
+        if asked.has(MREMAP_DONTUNMAP) {
+            self.request(Wanted::Discard, source);
+        } else {
+            self.give_back(&mut space, source)?;
+        }
+        Ok(start)
+    }
+
+    /// Memory that lives in a file is not locked as a whole: what the pager has ready for pages would be locked as well, several
+    /// times what may be in memory.
+    fn before_lock_all(&self) -> Result<()> {
+        Err(Errno::ENOMEM)
+    }
+
+    /// The threads need address space, so they are started before. The memory of the heap goes on to be placed there, by exact sizes.
+    fn before_limit(&self) {
+        let space = self.areas.space.take();
+        self.start_threads();
+        drop(space);
+        leave_malloc(NOTHING);
+    }
+
+    /// A page of the heap that is not in memory would be zeroes to the child. So the child gets a pager of its own
+    /// ([`handover`](super::handover)); where it cannot, all of the heap is brought into memory; and where that cannot be, the
+    /// fork is refused.
+    fn before_fork(&self, _: &Space, child: Child) -> Result<()> {
+        let finds = match self.pager() {
+            None => Finds::All,
+            Some(pager) if child == Child::Served && self.prepare_child(pager).is_ok() => {
+                Finds::Served
+            }
+            Some(_) => match self.request(Wanted::Hold, NOTHING) {
+                Answer::Done => Finds::All,
+                Answer::Refused => Finds::Part,
+            },
+        };
+        self.handover.set_finds(finds);
+        if finds == Finds::Part { Err(Errno::ENOMEM) } else { Ok(()) }
+    }
+
+    fn after_fork(&self, forked: Forked) {
+        if let Some(pager) = self.pager() {
+            if forked == Forked::Nobody && self.handover.finds() == Finds::Served {
+                self.handover.retract(pager);
+            }
+            self.handover.close_file();
+            self.request(Wanted::LetGo, NOTHING);
+        }
+    }
+
+    fn begin_child(&self) -> bool {
+        match self.handover.finds() {
+            Finds::All => true,
+            Finds::Served => self.handover.begin(),
+            Finds::Part => false,
+        }
+    }
+
+    fn forget_child(&self) {
+        if let Some(pager) = self.pager() {
+            let _space = self.areas.space.take();
+            self.handover.forget_failed(pager);
+        }
+    }
+
+    fn fault_threads(&self) -> usize {
+        FAULT_THREADS
+    }
+
+    fn begin(&self, uffd: Option<&'static Userfaultfd>) -> Result<()> {
+        let uffd = uffd.ok_or(Errno::EPERM)?;
+        match self.pager() {
+            None => self.begin_program(uffd),
+            Some(parents) => self.begin_in_child(parents, uffd),
+        }
+    }
+
+    fn workers(&self) -> usize {
+        WORKERS
+    }
+
+    fn work(&self) {
+        if let Some(pager) = self.pager() {
+            pager.run(self.areas);
+        }
+    }
+
+    fn serve(&self, _: &Userfaultfd, fault: Fault) {
+        if let Some(pager) = self.pager() {
+            pager.serve_always(self.areas, fault);
+        }
+    }
+
+    /// Nobody else could bring back what is in the file, so the program is ended.
+    fn give_up_faults(&self) {
+        self.areas.counters.heap.failed.store(1, Relaxed);
+        if thread::one_has_ended() {
+            end::for_lack_of_a_thread();
+        }
+        sys::end_process(1);
+    }
+
+    fn carry_out(&self, request: &Request) -> Answer {
+        const ALL: [Wanted; 6] = [
+            Wanted::Discard,
+            Wanted::Leave,
+            Wanted::Hold,
+            Wanted::LetGo,
+            Wanted::Renew,
+            Wanted::StandStill,
+        ];
+        let wanted = ALL.into_iter().find(|wanted| *wanted as u32 == request.kind);
+        let (Some(pager), Some(wanted)) = (self.pager(), wanted) else { return Answer::Refused };
+        let done = match wanted {
+            Wanted::Discard => {
+                pager.discard(request.part);
+                Ok(())
+            }
+            Wanted::Leave => {
+                pager.leave(request.part);
+                Ok(())
+            }
+            Wanted::Hold => pager.hold_all(),
+            Wanted::LetGo => {
+                pager.go_on();
+                pager.release();
+                Ok(())
+            }
+            Wanted::Renew => pager.renew(request.part),
+            Wanted::StandStill => pager.stand_still().map(|claim| self.handover.expect(claim)),
+        };
+        if done.is_ok() { Answer::Done } else { Answer::Refused }
+    }
+}
+
+/// Whether a mapping at a fixed place is no more than memory of the heap with another protection.
+const fn is_heap(asked: Mmap) -> bool {
+    const WANTED: i32 = MAP_PRIVATE | MAP_ANONYMOUS;
+    const ALLOWED: i32 =
+        WANTED | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_NORESERVE | MAP_POPULATE | MAP_STACK;
+    asked.flags & WANTED == WANTED && asked.flags & !ALLOWED == 0
+}
