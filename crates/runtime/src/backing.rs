@@ -172,6 +172,10 @@ pub(crate) trait Backing: Sync {
     /// The program has a userfaultfd of its own. The lock of the space is not held.
     fn leave_alone(&self) {}
 
+    /// The program is about to have the kernel filter the calls of all threads (seccomp), of which the library's may make none that it
+    /// does without. The lock of the space is not held.
+    fn before_filter(&self) {}
+
     /// The program has mutexes that the kernel changes, in ways that do not wait for a page that is held.
     fn stop_promoting(&self) {}
 

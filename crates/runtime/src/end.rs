@@ -3,19 +3,53 @@
 //! A process lives while any thread does, and the library's own would keep it alive for ever.
 
 use crate::areas;
-use crate::sys;
+use crate::sys::{self, Descriptor, Result};
 use crate::thread;
 use core::sync::atomic::Ordering::Relaxed;
 
-pub(crate) const STAT: &core::ffi::CStr = c"/proc/self/stat";
+/// What the kernel says of the process: `/proc/self/stat`.
+#[derive(Debug)]
+pub(crate) struct Stat(Descriptor);
 
-/// Ends the process, as the kernel would have, if all threads of the program have ended.
-pub(crate) fn with_the_program() {
-    if thread::program_has_one()
-        && let Some(code) = exit_code()
-    {
-        sys::end_process(code);
+/// The bytes of the file that are read.
+const ROOM: usize = 1024;
+
+impl Stat {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn open() -> Result<Self> {
+        sys::open(c"/proc/self/stat", libc::O_RDONLY).map(Self)
     }
+
+    /// What this finds in the text as it is now.
+    fn read<T>(&self, find: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let mut text = [0; ROOM];
+        let length = sys::read_again(&self.0, &mut text).ok()?;
+        find(text.get(..length)?)
+    }
+
+    /// The threads of the process.
+    pub(crate) fn threads(&self) -> Option<usize> {
+        self.read(threads_in)
+    }
+
+    /// Ends the process, as the kernel would have, if all threads of the program have ended. The file is open already: the program may
+    /// have had the kernel refuse to open one (seccomp).
+    pub(crate) fn end_with_the_program(&self) {
+        if thread::is_with_one_of_the_programs(self)
+            && let Some(code) = self.read(exit_code_in)
+        {
+            sys::end_process(code);
+        }
+    }
+}
+
+/// The number of threads, of the text of a file `stat`.
+fn threads_in(stat: &[u8]) -> Option<usize> {
+    const THREADS: usize = 17; // behind the name
+    fields(stat)?.nth(THREADS)?.parse().ok()
 }
 
 /// Ends the program, which waits for a thread that the kernel has ended alone (seccomp): what that has begun, nobody ends.
@@ -27,12 +61,9 @@ pub(crate) fn for_lack_of_a_thread() -> ! {
     sys::end_process(1);
 }
 
-/// The exit code of the program's first thread; nothing if that has not ended.
-pub(crate) fn exit_code() -> Option<i32> {
-    let mut text = [0; 1024];
-    let file = sys::open(STAT, libc::O_RDONLY).ok()?;
-    let length = sys::read(&file, &mut text).ok()?;
-    exit_code_in(text.get(..length)?)
+/// Whether the program's first thread has ended.
+pub(crate) fn first_has_ended() -> bool {
+    Stat::open().is_ok_and(|stat| stat.read(exit_code_in).is_some())
 }
 
 fn exit_code_in(stat: &[u8]) -> Option<i32> {
@@ -45,7 +76,7 @@ fn exit_code_in(stat: &[u8]) -> Option<i32> {
 }
 
 /// The fields of a file `stat` behind the name, which may hold anything, also spaces and brackets.
-pub(crate) fn fields(stat: &[u8]) -> Option<core::str::SplitWhitespace<'_>> {
+fn fields(stat: &[u8]) -> Option<core::str::SplitWhitespace<'_>> {
     let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
     Some(core::str::from_utf8(stat.get(after..)?).ok()?.split_whitespace())
 }
@@ -53,6 +84,13 @@ pub(crate) fn fields(stat: &[u8]) -> Option<core::str::SplitWhitespace<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_counted_by_the_kernel() {
+        let stat = b"7 (a) b) S 1 7 7 0 -1 4194560 87 0 0 0 0 0 0 0 20 0 5 0 9 0 0\n";
+        assert_eq!(threads_in(stat), Some(5));
+        assert_eq!(threads_in(b"7 (a) S 1"), None);
+    }
 
     #[test]
     fn only_a_first_thread_that_has_ended_has_an_exit_code() {

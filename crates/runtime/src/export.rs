@@ -15,7 +15,7 @@
 #![expect(unsafe_code, reason = "C functions that programs call")]
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
-use crate::areas::{Process, managed};
+use crate::areas::{Process, Threads, managed};
 use crate::backing::Child;
 use crate::next::{Next, next};
 use crate::sys::{self, Errno, Mmap, Result};
@@ -25,6 +25,9 @@ use libc::rlimit64;
 
 /// The calls of the kernel's that `libc` does not name.
 const SYS_MSEAL: c_long = 462;
+/// seccomp(2) in one of its two modes, of which the first is 0, and for all threads of the process.
+const SECCOMP_SET_MODE_FILTER: usize = 1;
+const SECCOMP_FILTER_FLAG_TSYNC: usize = 1;
 /// The request of ioctl that makes a userfaultfd: _IO(0xAA, 0x00).
 const USERFAULTFD_IOC_NEW: usize = 0xAA00;
 
@@ -80,8 +83,17 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
                 process.backing().leave_alone();
                 pass()
             }
-            libc::SYS_ioctl if b == USERFAULTFD_IOC_NEW => {
-                process.backing().leave_alone();
+            libc::SYS_ioctl => {
+                before_ioctl(b);
+                pass()
+            }
+            libc::SYS_seccomp if a <= SECCOMP_SET_MODE_FILTER => {
+                let is_for_all = b & SECCOMP_FILTER_FLAG_TSYNC != 0;
+                before_filter(process, if is_for_all { Filtered::All } else { Filtered::One });
+                pass()
+            }
+            libc::SYS_prctl => {
+                before_prctl(sys::int(a));
                 pass()
             }
             libc::SYS_fork => fork::unheard(Child::Served, pass),
@@ -112,6 +124,37 @@ unsafe fn limit(process: &Process, arguments: [usize; 6]) -> Result<usize> {
             sys::any(call, [whose, resource, new.addr(), old.addr(), 0, 0])
         })
     }
+}
+
+/// The program is about to have the kernel filter the calls of this thread, or of all. Threads of the library's that have not been
+/// started yet would have the filter of the thread that starts them.
+fn before_filter(process: &Process, whose: Filtered) {
+    if whose == Filtered::All || process.areas.threads() == Threads::NotYet {
+        process.backing().before_filter();
+    }
+}
+
+/// As [`before_filter`], by prctl(2).
+fn before_prctl(option: c_int) {
+    if let (Some(process), libc::PR_SET_SECCOMP) = (managed(), option) {
+        before_filter(process, Filtered::One);
+    }
+}
+
+/// A userfaultfd may come from its device.
+fn before_ioctl(request: usize) {
+    if let (Some(process), USERFAULTFD_IOC_NEW) = (managed(), request) {
+        process.backing().leave_alone();
+    }
+}
+
+/// The threads whose calls are filtered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filtered {
+    /// The calling thread, and those that it starts.
+    One,
+    /// All of the process.
+    All,
 }
 
 /// What a call of clone or clone3 makes.
@@ -273,7 +316,6 @@ functions! {
     mlock2, libc::SYS_mlock2: (address: *const c_void, length: usize, flags: c_uint) -> c_int;
     mlockall, libc::SYS_mlockall: (flags: c_int) -> c_int;
     shmat, libc::SYS_shmat: (segment: c_int, address: *const c_void, flags: c_int) -> *mut c_void;
-    ioctl, libc::SYS_ioctl: (descriptor: c_int, request: c_ulong, argument: usize) -> c_int;
     prlimit, libc::SYS_prlimit64: (process: c_int, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
     prlimit64, libc::SYS_prlimit64: (process: c_int, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
     setrlimit, libc::SYS_setrlimit: (resource: c_int, new: *const rlimit64) -> c_int;
@@ -340,11 +382,45 @@ next! {
     CLONE, c"clone": Clone;
     DAEMON, c"daemon": extern "C" fn(c_int, c_int) -> c_int;
     FORKPTY, c"forkpty": ForkPty;
+    IOCTL, c"ioctl": extern "C" fn(c_int, c_ulong, usize) -> c_int;
+    PRCTL, c"prctl": extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
     CREATE, c"pthread_create": Create;
     THRD_CREATE, c"thrd_create": extern "C" fn(*mut c_void, *const c_void, *mut c_void) -> c_int;
     SET_STACK, c"pthread_attr_setstack": extern "C" fn(*mut c_void, *mut c_void, usize) -> c_int;
     SET_PROTOCOL, c"pthread_mutexattr_setprotocol": SetAttribute;
     SET_ROBUST, c"pthread_mutexattr_setrobust": SetAttribute;
+}
+
+/// ioctl(2), which other libraries take the place of too.
+///
+/// # Safety
+/// As of ioctl.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn ioctl(
+    descriptor: c_int,
+    request: c_ulong,
+    argument: usize,
+) -> c_int {
+    before_ioctl(request.register());
+    let Some(next) = IOCTL.get() else { return Returned::of(Err(Errno::ENOSYS)) };
+    next(descriptor, request, argument)
+}
+
+/// prctl(2), as [`ioctl`].
+///
+/// # Safety
+/// As of prctl.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn prctl(
+    option: c_int,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+) -> c_int {
+    before_prctl(option);
+    let Some(next) = PRCTL.get() else { return Returned::of(Err(Errno::ENOSYS)) };
+    next(option, a, b, c, d)
 }
 
 /// pthread_mutexattr_setprotocol(3): nothing is promoted any more. The kernel changes such mutexes in ways that do

@@ -4,7 +4,7 @@
 //! A thread of the program asks with the lock of the space held, so there is one request at a time.
 
 use crate::areas::{Areas, Process, Threads};
-use crate::end;
+use crate::end::Stat;
 use crate::start;
 use crate::sys::{self, Span};
 use crate::thread;
@@ -74,7 +74,7 @@ impl Mailbox {
     }
 
     /// The next request. The end of the program, and that of a thread without which there is no heap, is seen meanwhile.
-    fn next(&self, process: &Process) -> Request {
+    fn next(&self, process: &Process, stat: Option<&Stat>) -> Request {
         loop {
             let state = self.state.load(Acquire);
             if let Some(kind) = state.checked_sub(FIRST) {
@@ -87,7 +87,9 @@ impl Mailbox {
                 };
             }
             sys::futex_wait_for(&self.state, state, sys::LOOK);
-            end::with_the_program();
+            if let Some(stat) = stat {
+                stat.end_with_the_program();
+            }
             look_after_threads(process);
         }
     }
@@ -133,8 +135,9 @@ fn look_after_threads(process: &Process) {
 
 /// Carries out requests for ever.
 pub(crate) fn run(process: &Process) {
+    let stat = Stat::open().ok();
     loop {
-        let request = process.areas.mailbox.next(process);
+        let request = process.areas.mailbox.next(process, stat.as_ref());
         process.areas.mailbox.answer(process.backing().carry_out(&request));
     }
 }

@@ -10,7 +10,7 @@
 
 #![expect(unsafe_code, reason = "makes a thread without libc")]
 
-use crate::end::{self, STAT};
+use crate::end::{self, Stat};
 use crate::lock::SignalsBlocked;
 use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
@@ -151,7 +151,7 @@ pub(crate) fn all_have_ended() -> bool {
 /// Whether a thread, also one of a process that shares this one's memory, runs no more. The first thread of a process that has
 /// ended is kept by the kernel while others run.
 pub(crate) fn has_ended(number: u32) -> bool {
-    if number == sys::process() && end::exit_code().is_some() {
+    if number == sys::process() && end::first_has_ended() {
         return true;
     }
     // SAFETY: it only asks.
@@ -196,10 +196,12 @@ pub(crate) fn forget_all() {
 ///
 /// A list of the threads would not do: the kernel cuts it short where one of them ends meanwhile.
 pub(crate) fn program_has_one() -> bool {
-    let mut text = [0; 1024];
-    let stat = sys::open(STAT, libc::O_RDONLY).and_then(|file| sys::read(&file, &mut text));
-    let threads = stat.ok().and_then(|length| threads_in(text.get(..length)?));
-    threads == Some(running() + 1)
+    Stat::open().is_ok_and(|stat| is_with_one_of_the_programs(&stat))
+}
+
+/// As [`program_has_one`].
+pub(crate) fn is_with_one_of_the_programs(stat: &Stat) -> bool {
+    stat.threads() == Some(running() + 1)
 }
 
 /// The number of the library's threads that run.
@@ -208,12 +210,6 @@ fn running() -> usize {
         false => STARTED.load(SeqCst),
         true => NUMBERS.iter().filter(|number| !has_ended(number.load(SeqCst))).count(),
     }
-}
-
-/// The number of threads, of the text of a file `stat`.
-fn threads_in(stat: &[u8]) -> Option<usize> {
-    const THREADS: usize = 17; // behind the name
-    end::fields(stat)?.nth(THREADS)?.parse().ok()
 }
 
 /// clone(2) with a new stack: the caller gets the answer, the new thread calls `work` and ends, and the kernel sets
@@ -246,16 +242,4 @@ unsafe extern "C" fn clone(
         "ud2",
         "2: ret",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_are_counted_by_the_kernel() {
-        let stat = b"7 (a) b) S 1 7 7 0 -1 4194560 87 0 0 0 0 0 0 0 20 0 5 0 9 0 0\n";
-        assert_eq!(threads_in(stat), Some(5));
-        assert_eq!(threads_in(b"7 (a) S 1"), None);
-    }
 }

@@ -22,6 +22,10 @@ pub(super) fn run(gigantic: &Gigantic) {
     while !thread::service_has_ended() {
         let begun = sys::now();
         let news = gigantic.news.load(Relaxed);
+        if !gigantic.may_register() {
+            sys::futex_wait_for(&gigantic.news, news, LOOK);
+            continue;
+        }
         hand.reclaim(gigantic);
         if gigantic.areas.decider.promotes() {
             survey.refresh(gigantic);

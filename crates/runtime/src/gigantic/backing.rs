@@ -50,6 +50,9 @@ impl Backing for Gigantic {
     /// Has the first touch told of the slots that have just become the program's plain memory as a whole; and has the threads run
     /// that promote, once there is something to promote.
     fn note_opened(&self, space: &mut Space, span: Span) {
+        if !self.may_register() {
+            return;
+        }
         if space.taken() >= GIGANTIC && !self.is_large.swap(true, Relaxed) {
             self.tell_background();
         }
@@ -256,6 +259,12 @@ impl Backing for Gigantic {
                 let _ = self.make_ordinary(&space, slot);
             }
         }
+    }
+
+    /// The kernel has the memory from now on.
+    fn before_filter(&self) {
+        self.leave_alone();
+        self.ready.close();
     }
 
     fn stop_promoting(&self) {
