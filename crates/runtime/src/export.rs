@@ -19,7 +19,7 @@ use crate::areas::{Process, Threads, managed};
 use crate::backing::Child;
 use crate::next::{Next, next};
 use crate::sys::{self, Errno, Mmap, Result};
-use crate::{advice, fork, limited, memory};
+use crate::{advice, fork, limited, memory, thread};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use libc::rlimit64;
 
@@ -96,6 +96,9 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
                 before_prctl(sys::int(a));
                 pass()
             }
+            // A profiler of the program's own that signals each thread would wait for an answer that ours never give.
+            libc::SYS_tkill if is_ours(a) => Err(Errno::ESRCH),
+            libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo if is_ours(b) => Err(Errno::ESRCH),
             libc::SYS_fork => fork::unheard(Child::Served, pass),
             libc::SYS_clone | libc::SYS_clone3 => match made_by(call, a, b) {
                 Made::Fork => fork::unheard(Child::Whole, pass),
@@ -108,6 +111,11 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
             _ => pass(),
         }
     }
+}
+
+/// Whether a thread is one of the library's.
+fn is_ours(number: usize) -> bool {
+    thread::is_ours(sys::int(number).unsigned_abs())
 }
 
 /// prlimit64(2), to which all calls that set or read limits come.
@@ -316,6 +324,7 @@ functions! {
     mlock2, libc::SYS_mlock2: (address: *const c_void, length: usize, flags: c_uint) -> c_int;
     mlockall, libc::SYS_mlockall: (flags: c_int) -> c_int;
     shmat, libc::SYS_shmat: (segment: c_int, address: *const c_void, flags: c_int) -> *mut c_void;
+    tgkill, libc::SYS_tgkill: (process: c_int, thread: c_int, signal: c_int) -> c_int;
     prlimit, libc::SYS_prlimit64: (process: c_int, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
     prlimit64, libc::SYS_prlimit64: (process: c_int, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
     setrlimit, libc::SYS_setrlimit: (resource: c_int, new: *const rlimit64) -> c_int;

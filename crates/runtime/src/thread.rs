@@ -132,6 +132,11 @@ pub(crate) fn service() -> u32 {
     NUMBERS[0].load(SeqCst)
 }
 
+/// Whether a thread is one of the library's.
+pub(crate) fn is_ours(number: u32) -> bool {
+    number != 0 && NUMBERS.iter().any(|ours| ours.load(SeqCst) == number)
+}
+
 /// Whether the kernel has ended the service thread.
 pub(crate) fn service_has_ended() -> bool {
     one_has_ended() && has_ended(service())
