@@ -163,7 +163,7 @@ fn a_hint_is_followed_where_it_is_free() {
 }
 
 /// Slots of the areas that random programs use.
-const SLOTS: usize = 3;
+const SLOTS: usize = 4;
 
 /// The areas as a list of stretches of pages, each with one use. No stretch reaches into two slots; neighbours may have the same
 /// use.
@@ -350,7 +350,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => 1_usize..300,
         2 => PAGES - 3..PAGES + 3,
         1 => 1..(SLOTS + 1) * PAGES,
-        1 => (1..=SLOTS).prop_map(|slots| slots * PAGES),
+        2 => (1..=SLOTS).prop_map(|slots| slots * PAGES),
     ];
     let map = (length, page(), used(), 0_u8..1 << SLOTS, any::<bool>());
     let map = map.prop_map(|(pages, hint, used, allowed, anywhere)| {
@@ -361,10 +361,11 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => map,
         10 => (pages(), used()).prop_map(|(pages, used)| Step::Set(pages, used)),
+        3 => (0..SLOTS).prop_map(|slot| Step::Set(slot * PAGES..(slot + 1) * PAGES, Use::Free)),
         4 => (pages(), not_free).prop_map(|(pages, used)| Step::Protect(pages, used)),
         3 => (0..SLOTS).prop_map(Step::TakeUntouched),
         3 => (0..SLOTS, 1..PAGES / 3).prop_map(|(slot, pages)| Step::NoteEmptied(slot, pages)),
-        1 => Just(Step::GiveUp),
+        2 => Just(Step::GiveUp),
     ]
 }
 
