@@ -99,6 +99,18 @@ fn a_small_mapping_may_lie_in_two_slots() {
 }
 
 #[test]
+fn a_hole_before_the_last_pages_of_a_slot_is_not_counted_with_the_free_ones_at_its_end() {
+    let mut space = space(2);
+    let slot = Span::gigantic(BASE);
+    space.set(slot, Use::Plain);
+    // The hole ends where a word of the bitmaps does.
+    space.set(Span { start: slot.end() - 66 * PAGE, length: 2 * PAGE }, Use::Free);
+    space.set(Span { start: slot.end() - 3 * PAGE, length: 3 * PAGE }, Use::Free);
+    assert_eq!(take(&mut space, 5 * PAGE).start, slot.end() - 3 * PAGE);
+    space.check();
+}
+
+#[test]
 fn a_slot_that_was_filled_in_parts_may_hold_something() {
     let mut space = space(1);
     for _ in 0..2 {
