@@ -315,8 +315,8 @@ mod tests {
 
     #[test]
     fn no_page_is_lost_or_given_twice_where_threads_add_and_take_while_all_is_closed() {
-        const EACH: usize = 200;
-        for _ in 0..5 {
+        const EACH: usize = 4;
+        for _ in 0..150 {
             let ready = Ready::new(3);
             let pages: Vec<(usize, AtomicBool)> =
                 (0..2 * EACH).map(|_| (page().0, AtomicBool::new(false))).collect();
@@ -325,19 +325,27 @@ mod tests {
                 assert!(known.is_some_and(|(_, taken)| !taken.swap(true, SeqCst)));
                 page.free();
             };
+            // The threads begin as much at once as they can.
+            let waiting = AtomicUsize::new(4);
+            let begin = || {
+                waiting.fetch_sub(1, SeqCst);
+                while waiting.load(SeqCst) > 0 {
+                    std::thread::yield_now();
+                }
+            };
             std::thread::scope(|scope| {
                 for mine in pages.chunks(EACH) {
-                    scope.spawn(|| mine.iter().for_each(|(start, _)| ready.add(Gigantic(*start))));
                     scope.spawn(|| {
-                        for _ in 0..EACH {
-                            ready.take().into_iter().for_each(taken);
-                        }
+                        begin();
+                        mine.iter().for_each(|(start, _)| ready.add(Gigantic(*start)));
                     });
                 }
                 scope.spawn(|| {
-                    while ready.count() == 0 && ready.wanted() > 0 && is_mapped(pages[0].0) {
-                        std::thread::yield_now();
-                    }
+                    begin();
+                    (0..EACH).for_each(|_| ready.take().into_iter().for_each(taken));
+                });
+                scope.spawn(|| {
+                    begin();
                     ready.close();
                 });
             });
