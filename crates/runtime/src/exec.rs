@@ -135,7 +135,7 @@ fn refuses_us(program: &CStr) -> bool {
 fn linker_in(bytes: &[u8]) -> Option<&[u8]> {
     const INTERPRETER: u64 = 3; // PT_INTERP
     let number = |at: usize, length: usize| {
-        let place = bytes.get(at..at + length)?;
+        let place = bytes.get(at..at.checked_add(length)?)?;
         Some(place.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
     };
     if !bytes.starts_with(b"\x7fELF\x02\x01") {
@@ -143,7 +143,7 @@ fn linker_in(bytes: &[u8]) -> Option<&[u8]> {
     }
     let (first, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
     (0..count).find_map(|index| {
-        let header = sys::to_usize(first + index * size);
+        let header = sys::to_usize(first.checked_add(index * size)?);
         if number(header, 4)? != INTERPRETER {
             return None;
         }
@@ -531,6 +531,42 @@ mod tests {
             let kept: Vec<String> =
                 kept(&given).into_iter().map(|entry| entry.into_string().expect("it is text")).collect();
             assert_eq!(kept, expected);
+        }
+
+        #[test]
+        fn any_bytes_have_a_linker_or_none(
+            mut bytes in prop::collection::vec(prop_oneof![0_u8..4, any::<u8>()], 64..400),
+            start in prop_oneof![0_u64..70, any::<u64>(), Just(u64::MAX)],
+            size in prop_oneof![Just(56_u16), any::<u16>()],
+        ) {
+            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            bytes[32..40].copy_from_slice(&start.to_le_bytes());
+            bytes[54..56].copy_from_slice(&size.to_le_bytes());
+            let linker = linker_in(&bytes);
+            assert!(linker.is_none_or(|linker| linker.len() <= bytes.len()));
+        }
+
+        #[test]
+        fn a_linker_is_found_wherever_its_header_lies(
+            (before, others, behind) in (0_usize..100, 0_u16..5, 0_u16..3),
+            path in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let first = 64 + before;
+            let count = others + 1 + behind;
+            let start = first + usize::from(count) * 56;
+            let mut bytes = std::vec![1; start];
+            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            bytes[32..40].copy_from_slice(&(first as u64).to_le_bytes());
+            bytes[54..56].copy_from_slice(&56_u16.to_le_bytes());
+            bytes[56..58].copy_from_slice(&count.to_le_bytes());
+            let header = first + usize::from(others) * 56;
+            bytes[header..header + 4].copy_from_slice(&3_u32.to_le_bytes());
+            bytes[header + 8..header + 16].copy_from_slice(&(start as u64).to_le_bytes());
+            bytes[header + 32..header + 40].copy_from_slice(&(path.len() as u64).to_le_bytes());
+            bytes.extend(&path);
+            assert_eq!(linker_in(&bytes), Some(&path[..]));
+            bytes.pop();
+            assert!(path.is_empty() || linker_in(&bytes).is_none(), "its file ends before it");
         }
     }
 
