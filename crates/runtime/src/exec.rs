@@ -136,7 +136,7 @@ fn refuses_us(program: &CStr) -> bool {
 fn linker_in(bytes: &[u8]) -> Option<&[u8]> {
     const INTERPRETER: u64 = 3; // PT_INTERP
     let number = |at: usize, length: usize| {
-        let place = bytes.get(at..at + length)?;
+        let place = bytes.get(at..at.checked_add(length)?)?;
         Some(place.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
     };
     if !bytes.starts_with(b"\x7fELF\x02\x01") {
@@ -144,7 +144,7 @@ fn linker_in(bytes: &[u8]) -> Option<&[u8]> {
     }
     let (first, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
     (0..count).find_map(|index| {
-        let header = sys::to_usize(first + index * size);
+        let header = sys::to_usize(first.checked_add(index * size)?);
         if number(header, 4)? != INTERPRETER {
             return None;
         }
@@ -174,6 +174,8 @@ fn filtered<const ROOM: usize, T>(
 ) -> T {
     let mut kept = [core::ptr::null::<c_char>(); ROOM];
     let mut preload = [0; 1024];
+    // An environment may have a name more than once: each entry that is written anew takes a part.
+    let mut room = &mut preload[..];
     let mut next = 0;
     for at in 0..count {
         // SAFETY: there are `count` entries, each of which is a text with a zero.
@@ -184,9 +186,13 @@ fn filtered<const ROOM: usize, T>(
         let is_dropped = value_of(VARIABLE, text).is_some();
         let entry = match value_of("LD_PRELOAD", text) {
             _ if is_dropped => core::ptr::null(),
-            Some(libraries) => others_in(libraries, &mut preload).map_or(entry, |others| {
-                if others { preload.as_ptr().cast() } else { core::ptr::null() }
-            }),
+            Some(libraries) => match others_in(libraries, room) {
+                Some(0) => core::ptr::null(),
+                Some(length) => {
+                    room.split_off_mut(..length).map_or(entry, |text| text.as_ptr().cast())
+                }
+                None => entry,
+            },
             None => entry,
         };
         if let (Some(place), false) = (kept.get_mut(next), entry.is_null()) {
@@ -209,8 +215,9 @@ fn is_open_in_a_process(path: &[u8]) -> bool {
         && is_next(&is_number)
 }
 
-/// Writes `LD_PRELOAD` without our libraries; whether there are others, and nothing where there is no room.
-fn others_in(libraries: &[u8], into: &mut [u8; 1024]) -> Option<bool> {
+/// Writes `LD_PRELOAD` without our libraries; its length with the zero, which is none where there are no others, and nothing where
+/// there is no room.
+fn others_in(libraries: &[u8], into: &mut [u8]) -> Option<usize> {
     const NAME: &[u8] = b"LD_PRELOAD=";
     let is_ours = |path: &[u8]| {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -226,7 +233,7 @@ fn others_in(libraries: &[u8], into: &mut [u8; 1024]) -> Option<bool> {
         }
     }
     *into.get_mut(end)? = 0;
-    Some(end > NAME.len())
+    Some(if end > NAME.len() { end + 1 } else { 0 })
 }
 
 /// execve(2).
@@ -388,12 +395,17 @@ fn spawn(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::ffi::CString;
+    use std::string::String;
+    use std::vec::Vec;
 
     fn others(libraries: &str) -> Option<std::string::String> {
         let mut into = [1; 1024];
-        let is_any = others_in(libraries.as_bytes(), &mut into).expect("there is room");
+        let length = others_in(libraries.as_bytes(), &mut into).expect("there is room");
         let text = CStr::from_bytes_until_nul(&into).expect("it ends");
-        is_any.then(|| text.to_str().expect("it is text").into())
+        assert!(length == 0 || length == text.count_bytes() + 1);
+        (length > 0).then(|| text.to_str().expect("it is text").into())
     }
 
     #[test]
@@ -406,19 +418,149 @@ mod tests {
         assert_eq!(others_in(&[b'x'; 2000], &mut [0; 1024]), None);
     }
 
-    #[test]
-    fn an_environment_keeps_the_rest() {
-        let entries = [c"A=1", c"SUPERPAGE_RUN=6,7", c"LD_PRELOAD=/a/libsuperpage.so", c"B=2"];
-        let mut pointers = entries.map(CStr::as_ptr).to_vec();
+    /// The entries of the environment that a program begins with which is given these.
+    fn kept(entries: &[CString]) -> Vec<CString> {
+        let mut pointers: Vec<_> = entries.iter().map(|entry| entry.as_ptr()).collect();
         pointers.push(core::ptr::null());
-        let kept = without_ours(pointers.as_ptr(), |environment| {
+        without_ours(pointers.as_ptr(), |environment| {
             // SAFETY: the environment ends with a null pointer.
             let texts =
                 (0..).map(|at| unsafe { *environment.add(at) }).take_while(|at| !at.is_null());
-            // SAFETY: its entries are those above.
-            texts.map(|text| unsafe { CStr::from_ptr(text) }).collect::<std::vec::Vec<_>>()
+            // SAFETY: its entries are texts that end with a zero.
+            texts.map(|text| unsafe { CStr::from_ptr(text) }.to_owned()).collect()
+        })
+    }
+
+    #[test]
+    fn an_environment_keeps_the_rest() {
+        let entries = [c"A=1", c"SUPERPAGE_RUN=6,7", c"LD_PRELOAD=/a/libsuperpage.so", c"B=2"];
+        assert_eq!(kept(&entries.map(CStr::to_owned)), [c"A=1".to_owned(), c"B=2".to_owned()]);
+    }
+
+    #[test]
+    fn two_entries_of_one_name_stay_two() {
+        let entries = [c"LD_PRELOAD=/b/libx.so:/a/libsuperpage.so", c"LD_PRELOAD=liby.so"];
+        let entries = entries.map(CStr::to_owned);
+        assert_eq!(
+            kept(&entries),
+            [c"LD_PRELOAD=/b/libx.so:", c"LD_PRELOAD=liby.so:"].map(CStr::to_owned)
+        );
+    }
+
+    #[test]
+    fn an_environment_of_any_length_ends_with_a_null_pointer() {
+        for count in [0, 1, 126, 127, 128, 129, 1022, 1023, 1024, 1025] {
+            let mut entries = std::vec![c"A=1".to_owned(); count];
+            assert_eq!(kept(&entries), entries);
+            entries.push(c"SUPERPAGE_RUN=6".to_owned());
+            let expected = if count < 1023 { count } else { count + 1 };
+            assert_eq!(kept(&entries).len(), expected, "there is room for a thousand");
+        }
+    }
+
+    /// The entry without our part of it, as [`others_in`] should write it, in an environment of which others take `used` bytes.
+    fn without(entry: &str, used: &mut usize) -> Option<String> {
+        if entry.starts_with("SUPERPAGE_RUN=") {
+            return None;
+        }
+        let Some(libraries) = entry.strip_prefix("LD_PRELOAD=") else { return Some(entry.into()) };
+        let is_ours = |path: &&str| {
+            let name = path.split('/').next_back().unwrap_or_default();
+            name.starts_with("libsuperpage") || path.starts_with("/proc/7/fd/")
+        };
+        let paths = libraries.split([':', ' ']).filter(|path| !path.is_empty() && !is_ours(path));
+        let paths: Vec<String> = paths.map(|path| std::format!("{path}:")).collect();
+        let text = std::format!("LD_PRELOAD={}", paths.concat());
+        let fits = *used + text.len() < 1024;
+        if fits && !paths.is_empty() {
+            *used += text.len() + 1;
+        }
+        match (fits, paths.is_empty()) {
+            (false, _) => Some(entry.into()),
+            (true, true) => None,
+            (true, false) => Some(text),
+        }
+    }
+
+    fn entry() -> impl Strategy<Value = String> {
+        let library = prop::sample::select(std::vec![
+            "",
+            "/a/libsuperpage.so",
+            "libsuperpage_malloc.so",
+            "/proc/7/fd/12",
+            "/b/libx.so",
+            "liby.so",
+            "/proc/self/fd/3",
+            "/superpage/libz.so",
+        ]);
+        let library = prop_oneof![
+            8 => library.prop_map(String::from),
+            1 => (1_usize..1100).prop_map(|length| "x".repeat(length)),
+        ];
+        let separated = (library, prop::sample::select(std::vec![":", " "]));
+        let list = prop::collection::vec(separated, 0..5);
+        let list = list.prop_map(|parts| {
+            parts.into_iter().flat_map(|(library, separator)| [library, separator.into()]).collect()
         });
-        assert_eq!(kept, [c"A=1", c"B=2"]);
+        prop_oneof![
+            2 => list.prop_map(|list: String| std::format!("LD_PRELOAD={list}")),
+            2 => prop::sample::select(std::vec![
+                "A=1", "", "=", "SUPERPAGE_RUN=6,7", "SUPERPAGE_RUN", "LD_PRELOADED=libsuperpage.so",
+                "SUPERPAGE_RUNS=1", "LD_PRELOAD",
+            ]).prop_map(String::from),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn an_environment_loses_our_part_and_nothing_else(
+            entries in prop::collection::vec(entry(), 0..12),
+        ) {
+            let given: Vec<CString> =
+                entries.iter().map(|entry| CString::new(&**entry).expect("it has no zero")).collect();
+            let mut used = 0;
+            let expected: Vec<String> =
+                entries.iter().filter_map(|entry| without(entry, &mut used)).collect();
+            let kept: Vec<String> =
+                kept(&given).into_iter().map(|entry| entry.into_string().expect("it is text")).collect();
+            assert_eq!(kept, expected);
+        }
+
+        #[test]
+        fn any_bytes_have_a_linker_or_none(
+            mut bytes in prop::collection::vec(prop_oneof![0_u8..4, any::<u8>()], 64..400),
+            start in prop_oneof![0_u64..70, any::<u64>(), Just(u64::MAX)],
+            size in prop_oneof![Just(56_u16), any::<u16>()],
+        ) {
+            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            bytes[32..40].copy_from_slice(&start.to_le_bytes());
+            bytes[54..56].copy_from_slice(&size.to_le_bytes());
+            let linker = linker_in(&bytes);
+            assert!(linker.is_none_or(|linker| linker.len() <= bytes.len()));
+        }
+
+        #[test]
+        fn a_linker_is_found_wherever_its_header_lies(
+            (before, others, behind) in (0_usize..100, 0_u16..5, 0_u16..3),
+            path in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let first = 64 + before;
+            let count = others + 1 + behind;
+            let start = first + usize::from(count) * 56;
+            let mut bytes = std::vec![1; start];
+            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            bytes[32..40].copy_from_slice(&(first as u64).to_le_bytes());
+            bytes[54..56].copy_from_slice(&56_u16.to_le_bytes());
+            bytes[56..58].copy_from_slice(&count.to_le_bytes());
+            let header = first + usize::from(others) * 56;
+            bytes[header..header + 4].copy_from_slice(&3_u32.to_le_bytes());
+            bytes[header + 8..header + 16].copy_from_slice(&(start as u64).to_le_bytes());
+            bytes[header + 32..header + 40].copy_from_slice(&(path.len() as u64).to_le_bytes());
+            bytes.extend(&path);
+            assert_eq!(linker_in(&bytes), Some(&path[..]));
+            bytes.pop();
+            assert!(path.is_empty() || linker_in(&bytes).is_none(), "its file ends before it");
+        }
     }
 
     #[test]

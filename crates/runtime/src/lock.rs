@@ -118,6 +118,14 @@ impl<T> Lock<T> {
         Self { raw: RawLock::new(), holder: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
+    /// Asserts that a lock that nobody holds has no holder.
+    #[cfg(test)]
+    fn check(&self) {
+        let word = self.raw.0.load(SeqCst);
+        assert!([FREE, HELD, WAITED_FOR].contains(&word), "{word} is no state");
+        assert!(word != FREE || self.holder.load(SeqCst) == 0, "a free lock has no holder");
+    }
+
     pub(crate) fn take(&self) -> Guard<'_, T> {
         let signals = SignalsBlocked::now();
         self.raw.take(|| self.is_left_held(thread::has_ended));
@@ -196,6 +204,8 @@ impl<T> Drop for Guard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn who_gave_it_back_and_ended_left_nothing_held() {
@@ -208,5 +218,120 @@ mod tests {
             drop(guard);
             true
         }));
+    }
+
+    #[test]
+    fn one_thread_at_a_time_has_the_value() {
+        const TIMES: u64 = 2_000;
+        let (lock, own) = (Lock::new(0_u64), OwnLock::new(0_u64));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..TIMES {
+                        *lock.take() += 1;
+                        own.with(|value| *value += 1);
+                    }
+                });
+            }
+        });
+        lock.check();
+        assert_eq!((*lock.take(), own.with(|value| *value)), (4 * TIMES, 4 * TIMES));
+        assert_eq!(lock.raw.0.load(Relaxed), FREE, "nobody waits any more");
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_is_woken_and_does_not_look_again_first() {
+        let lock = Lock::new(());
+        let woken_after = || {
+            let guard = lock.take();
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    drop(lock.take());
+                    Instant::now()
+                });
+                std::thread::sleep(Duration::from_millis(20));
+                let given_back = Instant::now();
+                drop(guard);
+                waiting.join().expect("it does not panic") - given_back
+            })
+        };
+        let fastest = (0..3).map(|_| woken_after()).min().expect("there were some");
+        assert!(fastest < Duration::from_nanos(sys::LOOK.0 / 2), "{fastest:?}");
+    }
+
+    /// A step of a random program.
+    #[derive(Clone, Debug)]
+    enum Step {
+        TryTake,
+        /// Takes the lock if nobody has it.
+        Take,
+        Drop,
+        Keep,
+        GiveBackHeld,
+        /// The thread that holds it stays in the parent of a fork.
+        Forget,
+    }
+
+    /// The holder of the lock.
+    #[derive(Debug)]
+    enum Holder<'a> {
+        Nobody,
+        Guard(Guard<'a, u64>),
+        Kept(SignalMask),
+    }
+
+    fn run<'a>(lock: &'a Lock<u64>, holder: Holder<'a>, step: &Step) -> Holder<'a> {
+        match (step, holder) {
+            (Step::TryTake, Holder::Nobody) => {
+                Holder::Guard(lock.try_take().expect("nobody has it"))
+            }
+            (Step::Take, Holder::Nobody) => Holder::Guard(lock.take()),
+            (Step::TryTake, holder) => {
+                assert!(lock.try_take().is_none(), "somebody has it");
+                holder
+            }
+            (Step::Drop, Holder::Guard(_)) => Holder::Nobody,
+            (Step::Keep, Holder::Guard(guard)) => Holder::Kept(Lock::keep(guard)),
+            (Step::GiveBackHeld, Holder::Kept(mask)) => {
+                lock.give_back_held(mask);
+                Holder::Nobody
+            }
+            (Step::Forget, Holder::Guard(guard)) => {
+                let mask = Lock::keep(guard);
+                lock.forget_holder();
+                sys::set_signal_mask(mask);
+                Holder::Nobody
+            }
+            (_, holder) => holder,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_lock_is_held_and_signals_blocked_while_somebody_has_it(
+            steps in prop::collection::vec(prop::sample::select(std::vec![
+                Step::TryTake, Step::Take, Step::Drop, Step::Keep, Step::GiveBackHeld, Step::Forget,
+            ]), 1..60),
+        ) {
+            let mask = || {
+                let mask = sys::set_signal_mask(ALL);
+                sys::set_signal_mask(mask);
+                mask
+            };
+            let before = mask();
+            let lock = Lock::new(0_u64);
+            let mut holder = Holder::Nobody;
+            for step in steps {
+                holder = run(&lock, holder, &step);
+                lock.check();
+                let is_held = !matches!(holder, Holder::Nobody);
+                assert_eq!(lock.raw.0.load(SeqCst) != FREE, is_held);
+                assert_eq!(lock.holder.load(SeqCst), if is_held { sys::thread() } else { 0 });
+                assert_eq!(mask() != before, is_held, "all signals are blocked meanwhile");
+            }
+            if let Holder::Kept(mask) = holder {
+                lock.give_back_held(mask);
+            }
+        }
     }
 }

@@ -189,16 +189,21 @@ fn flags_in(text: &[u8]) -> Option<u64> {
 /// Whether the memory map shows a mapping that such writes need.
 fn is_mapped() -> sys::Result<bool> {
     let maps = sys::open(MAPS, libc::O_RDONLY)?;
+    has_such(|room| sys::read(&maps, room))
+}
+
+/// Whether a memory map that is `read` piece by piece has such a mapping.
+fn has_such(mut read: impl FnMut(&mut [u8]) -> sys::Result<usize>) -> sys::Result<bool> {
     let mut text = [0; ROOM];
     let mut kept = 0;
     loop {
         let room = text.get_mut(kept..).unwrap_or_default();
-        let read = sys::read(&maps, room)?;
-        let seen = text.get(..kept + read).unwrap_or_default();
+        let length = read(room)?;
+        let seen = text.get(..kept + length).unwrap_or_default();
         if MAPPED.iter().any(|name| seen.windows(name.len()).any(|window| window == *name)) {
             return Ok(true);
         }
-        if read == 0 {
+        if length == 0 {
             return Ok(false);
         }
         // The name may begin in one piece and end in the next.
@@ -212,6 +217,7 @@ fn is_mapped() -> sys::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::fs::OpenOptions;
     use std::os::unix::fs::OpenOptionsExt;
 
@@ -243,5 +249,76 @@ mod tests {
         assert_eq!(path.as_c_str(), c"/proc/1203");
         assert!(path.add_number(0).is_some() && path.add(&[b'x'; 60]).is_none());
         assert_eq!(path.as_c_str(), c"/proc/12030");
+    }
+
+    /// An entry as getdents64 tells it.
+    fn entry_of(name: &[u8]) -> Vec<u8> {
+        let length = (19 + name.len() + 1).next_multiple_of(8);
+        let mut entry = [7; 16].to_vec();
+        entry.extend(u16::try_from(length).expect("it is short").to_ne_bytes());
+        entry.push(4);
+        entry.extend(name);
+        entry.resize(length, 0);
+        entry
+    }
+
+    proptest! {
+        #[test]
+        fn entries_of_a_directory_are_told_one_after_the_other(
+            names in prop::collection::vec(prop::collection::vec(1_u8.., 0..40), 0..10),
+        ) {
+            let entries: Vec<u8> = names.iter().flat_map(|name| entry_of(name)).collect();
+            let mut rest = &entries[..];
+            for name in &names {
+                let (told, next) = entry(rest).expect("there is one more");
+                assert_eq!(told.split_last(), Some((&0, &name[..])));
+                rest = next;
+            }
+            assert!(entry(rest).is_none());
+        }
+
+        #[test]
+        fn any_bytes_have_an_end(bytes in prop::collection::vec(prop_oneof![0_u8..40, any::<u8>()], 0..300)) {
+            let mut rest = &bytes[..];
+            while let Some((_, next)) = entry(rest) {
+                assert!(next.len() < rest.len());
+                rest = next;
+            }
+            let _ = (flags_in(&bytes), number(&bytes));
+        }
+
+        #[test]
+        fn numbers_are_written_and_read_as_text(number in prop_oneof![any::<u32>(), 0_u32..200]) {
+            let mut path = Path::new();
+            path.add_number(number).expect("there is room");
+            assert_eq!(path.as_c_str().to_str(), Ok(&*std::format!("{number}")));
+            assert_eq!(super::number(path.as_c_str().to_bytes_with_nul()), Some(number));
+            let text = std::format!("pos:\t{number}\nflags:\t0{number:o}\nmnt_id:\t{number}\n");
+            assert_eq!(flags_in(text.as_bytes()), Some(number.into()));
+        }
+
+        #[test]
+        fn a_mapping_is_seen_wherever_the_pieces_of_the_map_end(
+            before in 0..3 * ROOM,
+            name in prop::sample::select(std::vec![
+                "[aio]", "socket:[", "anon_inode:[io_uring]", "anon_inode:[io_urinG]", "[heap]",
+            ]),
+            behind in 0_usize..30,
+            lengths in prop::collection::vec(prop_oneof![1_usize..30, 1..2 * ROOM], 1..6),
+        ) {
+            let text = [&std::vec![b'x'; before][..], name.as_bytes(), &std::vec![b'y'; behind]].concat();
+            let mut rest = &text[..];
+            let mut lengths = lengths.iter().cycle();
+            let found = has_such(|room| {
+                let most = rest.len().min(room.len());
+                let length = lengths.next().map_or(most, |length| most.min(*length));
+                let (piece, next) = rest.split_at(length);
+                room[..length].copy_from_slice(piece);
+                rest = next;
+                Ok(length)
+            });
+            let expected = ["[aio]", "socket:[", "anon_inode:[io_uring]"].contains(&name);
+            assert_eq!(found, Ok(expected));
+        }
     }
 }

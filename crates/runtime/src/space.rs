@@ -140,6 +140,20 @@ impl SlotPages {
         free
     }
 
+    /// Asserts that what is derived from the two bits of each page is what the bits say.
+    #[cfg(test)]
+    fn check(&self) {
+        let count = |kind: Kind| -> u32 {
+            let words = self.anonymous.iter().zip(&self.marked);
+            words.map(|(anonymous, marked)| kind(*anonymous, *marked).count_ones()).sum()
+        };
+        assert_eq!(self.taken_count, count(TAKEN), "the pages that are taken");
+        assert_eq!(self.plain_count, count(PLAIN), "the pages that are plain");
+        assert!(!self.may_hold || !self.is_free(), "a slot that is free holds nothing");
+        let emptied = self.emptied_count.load(Relaxed);
+        assert!(emptied < PAGES / 2, "the count of emptied pages begins anew at half a GiB");
+    }
+
     /// The first run of so many free pages.
     fn find(&self, pages: usize) -> Option<usize> {
         if PAGES - (self.taken_count as usize) < pages {
@@ -194,6 +208,17 @@ impl Space {
     /// Areas that begin at `base`, a multiple of 1 GiB, all free: the slots are all zero.
     pub(crate) fn new(base: usize, slots: &'static mut [SlotPages]) -> Self {
         Self { base, slots, given_up: 0, behind: &mut [], taken: 0, is_closed: false }
+    }
+
+    /// Asserts that what is derived from the slots is what they say, and that each of them is sound.
+    #[cfg(test)]
+    fn check(&self) {
+        let slots = || self.slots.iter().chain(self.behind.iter());
+        slots().for_each(SlotPages::check);
+        let taken: usize = slots().map(|slot| slot.taken_count as usize).sum();
+        assert_eq!(self.taken, taken, "the pages that are taken");
+        assert!(self.base.is_multiple_of(GIGANTIC), "slots begin at multiples of 1 GiB");
+        assert!(self.given_up > 0 || self.behind.is_empty(), "nothing lies behind nothing");
     }
 
     /// From now on nothing is placed.
@@ -436,202 +461,4 @@ impl Space {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sys::HUGE;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-    use std::vec::Vec;
-
-    const BASE: usize = 7 * GIGANTIC;
-    const ANYWHERE: &dyn Fn(usize) -> bool = &|_| true;
-
-    fn space(slots: usize) -> Space {
-        let empty = || SlotPages {
-            anonymous: [0; WORDS],
-            marked: [0; WORDS],
-            taken_count: 0,
-            plain_count: 0,
-            emptied_count: AtomicUsize::new(0),
-            may_hold: false,
-        };
-        let slots: Vec<SlotPages> = std::iter::repeat_with(empty).take(slots).collect();
-        Space::new(BASE, slots.leak())
-    }
-
-    fn take(space: &mut Space, length: usize) -> Span {
-        let span = space.find(length, 0, ANYWHERE).expect("there is room");
-        space.set(span, Use::Plain);
-        span
-    }
-
-    #[test]
-    fn slots_that_were_given_up_are_nobodys() {
-        let mut space = space(6);
-        let first = take(&mut space, HUGE);
-        let last = take(&mut space, GIGANTIC);
-        assert_eq!(last.start, BASE + 5 * GIGANTIC);
-        let (given_up, entries) = space.give_up();
-        assert_eq!(given_up, Span { start: BASE + GIGANTIC, length: 4 * GIGANTIC });
-        assert!(entries.length > 3 * size_of::<SlotPages>());
-        assert_eq!(space.span().length, 6 * GIGANTIC);
-        assert_eq!(space.taken(), HUGE + GIGANTIC);
-        assert!(space.is_plain(first) && space.is_plain(last) && !space.is_free(given_up));
-        space.set(given_up, Use::Free);
-        assert!(!space.is_free(given_up) && !space.is_plain(given_up));
-        space.set(last, Use::Free);
-        assert_eq!((space.taken(), space.give_up().0.length), (HUGE, 0), "it is given up once");
-    }
-
-    #[test]
-    fn small_mappings_fill_a_slot_and_large_ones_begin_one() {
-        let mut space = space(4);
-        let first = take(&mut space, HUGE);
-        let second = take(&mut space, HUGE + PAGE);
-        assert_eq!((first.start, second.start), (BASE, BASE + HUGE));
-        let large = take(&mut space, 2 * GIGANTIC);
-        assert_eq!(large.start, BASE + 2 * GIGANTIC);
-        assert!(space.take_untouched(2) && space.take_untouched(3) && !space.take_untouched(0));
-        assert!(!space.take_untouched(2), "it is told once");
-        assert_eq!(take(&mut space, HUGE).start, second.end());
-    }
-
-    #[test]
-    fn a_slot_with_few_holes_is_nearly_full_and_the_holes_are_told() {
-        let mut space = space(2);
-        let slot = Span::gigantic(BASE);
-        space.set(slot, Use::Plain);
-        let holes = [
-            Span { start: BASE, length: HUGE },
-            Span { start: BASE + 70 * PAGE + HUGE, length: PAGE },
-            Span { start: slot.end() - 3 * PAGE, length: 3 * PAGE },
-        ];
-        for hole in holes {
-            space.set(hole, Use::Free);
-        }
-        assert!(space.slot(0).is_some_and(SlotPages::is_nearly_full));
-        assert_eq!(space.free_runs(0).collect::<Vec<_>>(), holes);
-        let not_here = |slot| slot != 0;
-        assert_eq!(space.find(PAGE, 0, &not_here).map(|span| span.start), Some(BASE + GIGANTIC));
-        for used in [Use::Reserved, Use::Special] {
-            space.set(holes[1], used);
-            assert!(!space.slot(0).is_some_and(SlotPages::is_nearly_full), "{used:?}");
-        }
-        space.set(slot, Use::Free);
-        assert_eq!(space.free_runs(0).collect::<Vec<_>>(), [slot]);
-        assert!(!space.slot(0).is_some_and(SlotPages::is_nearly_full));
-    }
-
-    #[test]
-    fn a_small_mapping_may_lie_in_two_slots() {
-        let mut space = space(3);
-        take(&mut space, GIGANTIC - 5 * PAGE);
-        let across = take(&mut space, 7 * PAGE);
-        assert_eq!(across.start, BASE + GIGANTIC - 5 * PAGE);
-        assert!(space.slot(0).is_some_and(SlotPages::is_plain) && !space.take_untouched(0));
-        space.set(across, Use::Free);
-        space.set(Span { start: BASE + GIGANTIC, length: PAGE }, Use::Special);
-        assert_eq!(take(&mut space, 6 * PAGE).start, BASE + GIGANTIC + PAGE);
-        assert_eq!(take(&mut space, 5 * PAGE).start, across.start);
-    }
-
-    #[test]
-    fn a_slot_that_was_filled_in_parts_may_hold_something() {
-        let mut space = space(1);
-        for _ in 0..2 {
-            take(&mut space, GIGANTIC / 2);
-        }
-        assert!(space.slot(0).is_some_and(SlotPages::is_plain) && !space.take_untouched(0));
-        space.set(space.span(), Use::Free);
-        take(&mut space, GIGANTIC);
-        assert!(space.take_untouched(0));
-    }
-
-    #[test]
-    fn memory_that_was_reserved_first_is_untouched_and_what_was_plain_before_is_not() {
-        let mut space = space(1);
-        let all = space.span();
-        space.set(all, Use::Reserved);
-        assert!(!space.take_untouched(0));
-        space.set(all, Use::Plain);
-        assert!(space.take_untouched(0));
-        for used in [Use::Reserved, Use::Protected] {
-            space.protect(all, used);
-            space.protect(all, Use::Plain);
-            assert!(!space.take_untouched(0), "it may hold what was written before");
-        }
-    }
-
-    #[test]
-    fn what_is_special_stays_so_until_it_is_mapped_anew() {
-        let mut space = space(1);
-        let all = space.span();
-        let file = Span { start: BASE + HUGE, length: PAGE };
-        space.set(all, Use::Plain);
-        space.set(file, Use::Special);
-        space.protect(all, Use::Plain);
-        assert!(!space.is_plain(all) && !space.has_free(all));
-        space.set(file, Use::Plain);
-        assert!(space.is_plain(all));
-    }
-
-    #[test]
-    fn a_span_is_free_plain_or_neither() {
-        let mut space = space(2);
-        let across = Span { start: BASE + GIGANTIC - PAGE, length: 2 * PAGE };
-        let second = Span { start: BASE + GIGANTIC, length: PAGE };
-        assert!(space.is_free(across) && space.has_free(across) && !space.is_plain(across));
-        space.set(across, Use::Plain);
-        assert!(!space.is_free(across) && !space.has_free(across) && space.is_plain(across));
-        space.set(second, Use::Special);
-        assert!(!space.has_free(across) && !space.is_plain(across));
-    }
-
-    #[test]
-    fn a_hint_is_followed_where_it_is_free() {
-        let mut space = space(2);
-        let hint = BASE + GIGANTIC - HUGE;
-        let span = space.find(2 * HUGE, hint, ANYWHERE).expect("there is room");
-        assert_eq!(span.start, hint);
-        space.set(span, Use::Special);
-        assert_eq!(space.find(PAGE, hint, ANYWHERE).map(|span| span.start), Some(BASE));
-        assert_eq!(space.find(3 * GIGANTIC, 0, ANYWHERE), None);
-        assert!(!space.is_free(Span { start: BASE - PAGE, length: PAGE }));
-    }
-
-    proptest! {
-        /// Against a map of pages: what is found is free, first, and nothing else is changed.
-        #[test]
-        fn it_agrees_with_a_map_of_pages(
-            steps in prop::collection::vec((1_usize..600, any::<bool>(), any::<prop::sample::Index>()), 1..60),
-        ) {
-            let mut space = space(2);
-            let mut model: BTreeMap<usize, Use> = BTreeMap::new();
-            let mut spans: Vec<Span> = Vec::new();
-            for (pages, gives_back, index) in steps {
-                let (span, used) = if gives_back && !spans.is_empty() {
-                    (spans.swap_remove(index.index(spans.len())), Use::Free)
-                } else {
-                    let used = if pages % 3 == 0 { Use::Special } else { Use::Plain };
-                    (space.find(pages * PAGE, 0, ANYWHERE).expect("there is room"), used)
-                };
-                let pages = (span.start..span.end()).step_by(PAGE);
-                if used != Use::Free {
-                    prop_assert!(pages.clone().all(|page| !model.contains_key(&page)));
-                    spans.push(span);
-                }
-                space.set(span, used);
-                for page in pages {
-                    if used == Use::Free { model.remove(&page); } else { model.insert(page, used); }
-                }
-                prop_assert_eq!(space.taken(), model.len() * PAGE);
-                let whole = space.span();
-                let first = model.keys().next().copied();
-                prop_assert_eq!(space.first_run(whole).map(|run| run.start), first);
-                let plain = model.values().filter(|used| **used == Use::Plain).count();
-                let counted: u32 = space.slots.iter().map(|slot| slot.plain_count).sum();
-                prop_assert_eq!(counted as usize, plain);
-            }
-        }
-    }
-}
+mod tests;

@@ -21,6 +21,15 @@ impl Cooldown {
     const FIRST: Nanos = Nanos(20_000_000_000);
     const LONGEST: Nanos = Nanos(1_280_000_000_000);
 
+    /// Asserts that the length is one of those that doubling gives.
+    #[cfg(test)]
+    fn check(&self) {
+        let length = self.length.load(Relaxed);
+        let times = length / Self::FIRST.0;
+        assert!(length == times * Self::FIRST.0 && length <= Self::LONGEST.0);
+        assert!(times == 0 || times.is_power_of_two(), "the first one was doubled");
+    }
+
     /// Whether it is over.
     pub(crate) fn is_over(&self) -> bool {
         sys::now() >= Nanos(self.until.load(Relaxed))
@@ -36,5 +45,64 @@ impl Cooldown {
     /// A promotion was made.
     pub(crate) fn forget(&self) {
         self.length.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A step of a random program.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Begin,
+        Forget,
+        /// So many times ten seconds pass.
+        Pass(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => Just(Step::Begin),
+            1 => Just(Step::Forget),
+            4 => (1_u64..70).prop_map(Step::Pass),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_cooldown_in_a_row_is_twice_as_long_as_the_last(
+            steps in prop::collection::vec(step(), 1..60),
+        ) {
+            const SECOND: u64 = 1_000_000_000;
+            const LENGTHS: [u64; 7] = [20, 40, 80, 160, 320, 640, 1280];
+            let cooldown = Cooldown { until: AtomicU64::new(0), length: AtomicU64::new(0) };
+            let (mut in_a_row, mut rest) = (0, 0);
+            for step in steps {
+                match step {
+                    Step::Begin => {
+                        let before = sys::now().0;
+                        cooldown.begin();
+                        rest = LENGTHS[in_a_row];
+                        in_a_row = (in_a_row + 1).min(LENGTHS.len() - 1);
+                        let begun = cooldown.until.load(Relaxed) - rest * SECOND;
+                        assert!((before..=sys::now().0).contains(&begun));
+                    }
+                    Step::Forget => {
+                        cooldown.forget();
+                        in_a_row = 0;
+                    }
+                    Step::Pass(times) => {
+                        rest = rest.saturating_sub(10 * times);
+                        let passed = 10 * times * SECOND;
+                        let until = cooldown.until.load(Relaxed).saturating_sub(passed);
+                        cooldown.until.store(until, Relaxed);
+                    }
+                }
+                cooldown.check();
+                assert_eq!(cooldown.is_over(), rest == 0);
+            }
+        }
     }
 }

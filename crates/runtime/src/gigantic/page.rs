@@ -160,6 +160,17 @@ impl Ready {
         self.pages.iter().filter(|page| page.load(Acquire) != 0).count() as u64
     }
 
+    /// Asserts that no page is there twice, and none in a place that is not wanted. Nobody adds or closes meanwhile.
+    #[cfg(test)]
+    fn check(&self) {
+        let pages = self.pages.each_ref().map(|page| page.load(Acquire));
+        for (at, page) in pages.iter().enumerate().filter(|(_, page)| **page != 0) {
+            assert!((at as u64) < self.wanted(), "no page lies behind those that are wanted");
+            assert!(page.is_multiple_of(GIGANTIC), "a gigantic page is aligned");
+            assert_eq!(pages.iter().filter(|other| *other == page).count(), 1, "one owner");
+        }
+    }
+
     /// Takes one.
     pub(super) fn take(&self) -> Option<GiganticPage> {
         let taken = self.pages.iter().map(|page| page.swap(0, AcqRel)).find(|start| *start != 0);
@@ -190,6 +201,156 @@ impl Ready {
         self.wanted.store(0, Release);
         while let Some(page) = self.take() {
             page.free();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicBool;
+    use core::sync::atomic::Ordering::SeqCst;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+    use syscalls::{Sysno, syscall};
+
+    /// Places for pages that the kernel does not choose for anything else: low, as it maps from above.
+    const PLACES: usize = 1 << 44;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+    /// The first base page of what stands for a gigantic page.
+    fn page() -> GiganticPage {
+        let start = PLACES + NEXT.fetch_add(1, SeqCst) * GIGANTIC;
+        let place = Span { start, length: sys::PAGE };
+        // SAFETY: nobody else maps anything there.
+        assert_eq!(unsafe { sys::mmap(Mmap::fixed(place, libc::PROT_NONE)) }, Ok(start));
+        GiganticPage(start)
+    }
+
+    fn is_mapped(start: usize) -> bool {
+        // SAFETY: nothing of the memory is touched.
+        unsafe { syscall!(Sysno::msync, start, sys::PAGE, libc::MS_ASYNC) }.is_ok()
+    }
+
+    /// A step of a random program.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Add,
+        TakeAndFree,
+        Forget,
+        Close,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            20 => Just(Step::Add),
+            12 => Just(Step::TakeAndFree),
+            1 => Just(Step::Forget),
+            1 => Just(Step::Close),
+        ]
+    }
+
+    /// The pages that are ready, and those that the parent of a fork has.
+    #[derive(Debug)]
+    struct Model {
+        wanted: usize,
+        ready: BTreeSet<usize>,
+        forgotten: Vec<usize>,
+    }
+
+    fn run(ready: &Ready, model: &mut Model, step: &Step) {
+        match step {
+            Step::Add => {
+                let page = page();
+                let start = page.start();
+                let has_room = model.ready.len() < model.wanted;
+                ready.add(page);
+                assert_eq!(is_mapped(start), has_room, "a page without room is given back");
+                if has_room {
+                    model.ready.insert(start);
+                }
+            }
+            Step::TakeAndFree => match ready.take() {
+                Some(page) => {
+                    assert!(model.ready.remove(&page.start()), "the page was ready");
+                    page.free();
+                }
+                None => assert!(model.ready.is_empty()),
+            },
+            Step::Forget => {
+                ready.forget();
+                model.forgotten.extend(core::mem::take(&mut model.ready));
+            }
+            Step::Close => {
+                ready.close();
+                model.wanted = 0;
+                assert!(!core::mem::take(&mut model.ready).into_iter().any(is_mapped));
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn the_pages_that_are_ready_are_those_of_a_set(
+            wanted in 0_u32..20,
+            steps in prop::collection::vec(step(), 1..60),
+        ) {
+            let ready = Ready::new(wanted);
+            let most = MOST.min(wanted as usize);
+            let mut model = Model { wanted: most, ready: BTreeSet::new(), forgotten: Vec::new() };
+            for step in steps {
+                run(&ready, &mut model, &step);
+                ready.check();
+                let counts = (model.wanted as u64, model.ready.len() as u64);
+                assert_eq!((ready.wanted(), ready.count()), counts);
+                assert!(model.ready.iter().chain(&model.forgotten).all(|start| is_mapped(*start)));
+            }
+            ready.close();
+            model.forgotten.into_iter().for_each(|start| GiganticPage(start).free());
+        }
+    }
+
+    #[test]
+    fn no_page_is_lost_or_given_twice_where_threads_add_and_take_while_all_is_closed() {
+        const EACH: usize = 4;
+        for _ in 0..150 {
+            let ready = Ready::new(3);
+            let pages: Vec<(usize, AtomicBool)> =
+                (0..2 * EACH).map(|_| (page().0, AtomicBool::new(false))).collect();
+            let taken = |page: GiganticPage| {
+                let known = pages.iter().find(|(start, _)| *start == page.0);
+                assert!(known.is_some_and(|(_, taken)| !taken.swap(true, SeqCst)));
+                page.free();
+            };
+            // The threads begin as much at once as they can.
+            let waiting = AtomicUsize::new(4);
+            let begin = || {
+                waiting.fetch_sub(1, SeqCst);
+                while waiting.load(SeqCst) > 0 {
+                    std::thread::yield_now();
+                }
+            };
+            std::thread::scope(|scope| {
+                for mine in pages.chunks(EACH) {
+                    scope.spawn(|| {
+                        begin();
+                        mine.iter().for_each(|(start, _)| ready.add(GiganticPage(*start)));
+                    });
+                }
+                scope.spawn(|| {
+                    begin();
+                    (0..EACH).for_each(|_| ready.take().into_iter().for_each(taken));
+                });
+                scope.spawn(|| {
+                    begin();
+                    ready.close();
+                });
+            });
+            ready.check();
+            assert!(!pages.iter().any(|(start, _)| is_mapped(*start)));
         }
     }
 }

@@ -61,6 +61,15 @@ impl Slots {
         Self { base, states }
     }
 
+    /// Asserts that each word is a state.
+    #[cfg(test)]
+    fn check(&self) {
+        for word in self.states {
+            let word = word.load(SeqCst);
+            assert!(State::ALL.iter().any(|state| *state as u32 == word), "{word} is no state");
+        }
+    }
+
     /// The number of slots.
     pub(super) const fn count(&self) -> usize {
         self.states.len()
@@ -118,6 +127,10 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering::Relaxed;
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
     use std::vec::Vec;
 
     fn slots(count: usize) -> Slots {
@@ -152,5 +165,107 @@ mod tests {
         let slots = slots(4);
         let address = 5 * GIGANTIC + 17;
         assert!(slots.span(slots.containing(address)).contains(address));
+    }
+
+    #[test]
+    fn who_waits_is_woken_and_does_not_look_again_first() {
+        let slots = slots(1);
+        let woken_after = || {
+            slots.settle(0, State::Changing);
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    slots.wait(0);
+                    Instant::now()
+                });
+                std::thread::sleep(Duration::from_millis(20));
+                let settled = Instant::now();
+                slots.settle(0, State::Ordinary);
+                waiting.join().expect("it does not panic") - settled
+            })
+        };
+        let fastest = (0..3).map(|_| woken_after()).min().expect("there were some");
+        assert!(fastest < Duration::from_nanos(sys::LOOK.0 / 2), "{fastest:?}");
+    }
+
+    #[test]
+    fn one_thread_at_a_time_changes_a_slot() {
+        const TIMES: u64 = 500;
+        let slots = slots(2);
+        // Adding in two steps loses some where two threads do it at once.
+        let counts = [const { AtomicU64::new(0) }; 2];
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (slots, count) = (&slots, &counts[thread % 2]);
+                scope.spawn(move || {
+                    for _ in 0..TIMES {
+                        while !slots.begin(thread % 2, State::Ordinary, State::Changing) {
+                            assert!(slots.wait(thread % 2).is_settled());
+                        }
+                        let before = count.load(Relaxed);
+                        std::thread::yield_now();
+                        count.store(before + 1, Relaxed);
+                        slots.settle(thread % 2, State::Ordinary);
+                    }
+                });
+            }
+        });
+        assert_eq!(counts.map(AtomicU64::into_inner), [2 * TIMES; 2]);
+    }
+
+    /// A step of a random program.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Begin(usize, State, State),
+        Settle(usize, State),
+        Wait(usize),
+        Locate(usize),
+    }
+
+    fn step(count: usize) -> impl Strategy<Value = Step> {
+        let state = || prop::sample::select(State::ALL.to_vec());
+        // One more than there are.
+        let slot = move || 0..=count;
+        prop_oneof![
+            4 => (slot(), state(), state()).prop_map(|(slot, from, to)| Step::Begin(slot, from, to)),
+            1 => (slot(), state()).prop_map(|(slot, state)| Step::Settle(slot, state)),
+            1 => slot().prop_map(Step::Wait),
+            1 => (0..count * GIGANTIC).prop_map(Step::Locate),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_states_are_those_of_a_list(steps in prop::collection::vec(step(3), 1..80)) {
+            let slots = slots(3);
+            let mut model = [State::Ordinary; 3];
+            for step in steps {
+                match step {
+                    Step::Begin(slot, from, to) => {
+                        let is_so = model.get(slot) == Some(&from);
+                        assert_eq!(slots.begin(slot, from, to), is_so);
+                        model.get_mut(slot).filter(|_| is_so).into_iter().for_each(|state| *state = to);
+                    }
+                    Step::Settle(slot, to) => {
+                        slots.settle(slot, to);
+                        model.get_mut(slot).into_iter().for_each(|state| *state = to);
+                    }
+                    Step::Wait(slot) => {
+                        let state = model.get(slot).copied().unwrap_or(State::Ordinary);
+                        if ![State::Serving, State::Changing].contains(&state) {
+                            assert_eq!(slots.wait(slot), state);
+                        }
+                    }
+                    Step::Locate(offset) => {
+                        let address = 3 * GIGANTIC + offset;
+                        let holds = |slot: &usize| slots.span(*slot).contains(address);
+                        assert_eq!((0..3).filter(holds).collect::<Vec<_>>(), [slots.containing(address)]);
+                    }
+                }
+                slots.check();
+                assert_eq!(slots.count(), model.len());
+                let states: Vec<State> = (0..3).map(|slot| slots.state(slot)).collect();
+                assert_eq!(states, model);
+            }
+        }
     }
 }

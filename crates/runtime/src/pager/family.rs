@@ -145,6 +145,42 @@ impl Family {
         sys::to_usize(self.shared.pages.load(SeqCst))
     }
 
+    /// Asserts that the file has room for all members, and that none of them has pages that the file has not. Nobody joins or
+    /// forks meanwhile.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let (pages, length) = (self.pages(), self.shared.length.load(SeqCst));
+        let mut living = 0;
+        for (at, member) in self.shared.members.iter().enumerate() {
+            let life = life(member.state.load(SeqCst));
+            assert!(life <= Life::Locked as u64, "{life} is no life");
+            if life == Life::Free as u64 {
+                continue;
+            }
+            living += 1;
+            for word in pages / PER_WORD..self.words {
+                let bits = self.bit_of(at, word).map(|bits| bits.load(SeqCst));
+                assert_eq!(bits, Some(0), "pages behind the end of the file");
+            }
+        }
+        assert!(living * self.share <= pages, "each member has room for a whole heap");
+        assert!(pages <= self.words * PER_WORD, "each page has a bit");
+        assert!(length == 0 || length >= (pages * PAGE) as u64, "the file is that long");
+    }
+
+    /// The number of this member.
+    #[cfg(test)]
+    pub(super) const fn number(&self) -> usize {
+        self.me
+    }
+
+    /// As the end of this member's process is found by another one.
+    #[cfg(test)]
+    pub(super) fn end(&self) {
+        let state = self.shared.members[self.me].state.load(SeqCst);
+        assert!(self.turn(self.me, state, Life::Free));
+    }
+
     /// Notes that no child may have a pager any more.
     pub(super) fn give_up(&self) {
         self.shared.is_unsafe.store(true, SeqCst);
@@ -214,6 +250,11 @@ impl Family {
             return Err(Errno::ENOLCK);
         }
         self.reap(file);
+        self.expect_one_more(file)
+    }
+
+    /// As [`Family::expect`], where that is possible so far.
+    pub(super) fn expect_one_more(&self, file: &Descriptor) -> Result<Claim> {
         let claim = self.claim().ok_or(Errno::ENOMEM)?;
         self.grow(file).inspect_err(|_| self.retract(claim))?;
         for word in 0..self.pages().div_ceil(PER_WORD) {
@@ -381,5 +422,73 @@ mod tests {
         let parent = first();
         let claims: alloc::vec::Vec<_> = core::iter::from_fn(|| parent.claim()).collect();
         assert_eq!(claims.len(), MEMBERS - 1);
+    }
+
+    /// A file in memory, of this length.
+    fn file(length: u64) -> Descriptor {
+        // SAFETY: the name is a text.
+        let file = Descriptor(unsafe { libc::memfd_create(c"heap".as_ptr(), libc::MFD_CLOEXEC) });
+        set_length(&file, length);
+        file
+    }
+
+    fn set_length(file: &Descriptor, length: u64) {
+        let length = i64::try_from(length).expect("it is short");
+        // SAFETY: nobody has mapped the file.
+        assert_eq!(unsafe { libc::ftruncate(file.0, length) }, 0);
+    }
+
+    #[test]
+    fn a_fork_is_refused_where_the_file_was_truncated_or_memory_was_changed() {
+        let file = file(2 * HUGE_PAGE_BYTES);
+        let parent = Family::new(Bytes(2 * HUGE_PAGE_BYTES)).expect("there is memory");
+        assert_eq!(parent.expect(&file), Err(Errno::ENOLCK), "it has not begun");
+        parent.begin(&file).expect("nobody else has the file");
+        let claim = parent.expect(&file).expect("the file grows");
+        assert_eq!(sys::file_length(&file), Ok(4 * HUGE_PAGE_BYTES));
+        set_length(&file, 4 * HUGE_PAGE_BYTES - 1);
+        assert_eq!(parent.expect(&file), Err(Errno::EIO));
+        set_length(&file, 4 * HUGE_PAGE_BYTES);
+        let child = parent.join(claim, &file).expect("it is expected");
+        assert_eq!(parent.join(claim, &file).map(|_| ()), Err(Errno::ESRCH), "it has joined");
+        child.give_up();
+        assert_eq!(parent.expect(&file), Err(Errno::EIO));
+        parent.check();
+        sys::close(&file);
+    }
+
+    #[test]
+    fn a_device_has_no_room_for_one_more() {
+        let parent = first();
+        let device = file(0);
+        assert_eq!(parent.expect(&device), Err(Errno::ENOSPC));
+        parent.check();
+        assert_eq!(parent.claim().map(|claim| claim.member), Some(1), "the claim was taken back");
+        sys::close(&device);
+    }
+
+    #[test]
+    fn members_whose_processes_have_ended_are_free_and_others_are_not() {
+        let file = file(2 * HUGE_PAGE_BYTES);
+        let parent = first();
+        // The kernel says of this process's own locks what it says of none.
+        let ended = child_of(&parent);
+        let late = parent.claim().expect("there is room");
+        let expected = parent.claim().expect("there is room");
+        parent.shared.members[late.member].since.store(0, SeqCst);
+        let lives = || {
+            let members = parent.shared.members.iter();
+            let states = members.map(|member| life(member.state.load(SeqCst)));
+            states.take(4).collect::<alloc::vec::Vec<_>>()
+        };
+        let [free, waits, locked] = [Life::Free, Life::Expected, Life::Locked].map(|it| it as u64);
+        assert!(sys::now() > PATIENCE, "the machine has run for longer than that");
+        assert_eq!(lives(), [locked, locked, waits, waits]);
+        parent.reap(&file);
+        assert_eq!(lives(), [locked, free, free, waits]);
+        assert!(ended.take(0, 0b1) && parent.take(0, 0b1), "what it has is nobody's");
+        assert!(!parent.turn(late.member, late.state, Life::Locked), "it comes too late");
+        assert!(parent.turn(expected.member, expected.state, Life::Locked));
+        sys::close(&file);
     }
 }

@@ -101,6 +101,14 @@ impl Gate {
         })
     }
 
+    /// Asserts that nobody is inside who may not be. Nobody passes or turns the gate meanwhile.
+    #[cfg(test)]
+    fn check(&self) {
+        let (state, inside) = (self.state.load(SeqCst), self.inside.load(SeqCst));
+        assert!([OPEN, CLOSED, STILL].contains(&state), "{state} is no state");
+        assert!(state != CLOSED || inside == 0, "{inside} are inside a closed gate");
+    }
+
     /// Passes while the gate is open, or in this state, in which the caller is inside then.
     fn enter(&self, also: u32) -> u32 {
         loop {
@@ -291,5 +299,138 @@ impl Pager {
         }
         self.counters.heap.base_faults.fetch_add(1, Relaxed);
         self.put_copy(buffer.address(), page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+    use core::sync::atomic::AtomicU64;
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
+
+    /// The pages of the heap that random programs note, some more than the last word of the notes has.
+    const PAGES: usize = 3 * PER_NOTE + 5;
+
+    /// A step of a random program.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Add(usize),
+        Remove(usize),
+        Take,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (0..PAGES).prop_map(Step::Add),
+            4 => (0..PAGES).prop_map(Step::Remove),
+            1 => Just(Step::Take),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn notes_are_a_set_of_pages(steps in prop::collection::vec(step(), 1..100)) {
+            let notes = Notes::new(PAGES).expect("there is memory");
+            let mut model = BTreeSet::new();
+            for step in steps {
+                match step {
+                    Step::Add(page) => {
+                        notes.add(page);
+                        model.insert(page);
+                    }
+                    Step::Remove(page) => {
+                        notes.remove(page);
+                        model.remove(&page);
+                    }
+                    Step::Take => {
+                        let taken = core::mem::take(&mut model).into_iter().collect::<Vec<_>>();
+                        assert_eq!(notes.take().collect::<Vec<_>>(), taken);
+                    }
+                }
+                let noted = (0..PAGES).filter(|page| notes.has(*page));
+                assert_eq!(noted.collect::<BTreeSet<_>>(), model);
+            }
+        }
+    }
+
+    #[test]
+    fn pages_that_no_heap_has_are_not_noted() {
+        let notes = Notes::new(1).expect("there is memory");
+        notes.add(10 * PAGES);
+        notes.remove(10 * PAGES);
+        assert!(!notes.has(10 * PAGES) && notes.take().next().is_none());
+    }
+
+    #[test]
+    fn nobody_works_behind_a_closed_gate() {
+        const TIMES: u64 = 300;
+        let gate = Gate::new(1).expect("there is memory");
+        let (passed, faults) = (AtomicU64::new(0), AtomicU64::new(0));
+        let count = || (passed.load(SeqCst), faults.load(SeqCst));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..TIMES {
+                        gate.pass(|| passed.fetch_add(1, SeqCst));
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for _ in 0..TIMES {
+                    let state = gate.enter(STILL);
+                    assert!(state == OPEN || state == STILL);
+                    faults.fetch_add(1, SeqCst);
+                    gate.leave();
+                }
+            });
+            for _ in 0..50 {
+                gate.close();
+                let closed = count();
+                std::thread::yield_now();
+                assert_eq!(count(), closed, "somebody worked behind the closed gate");
+                gate.turn(STILL);
+                std::thread::yield_now();
+                gate.close();
+                assert_eq!(count().0, closed.0, "none but faults passed");
+                gate.turn(OPEN);
+                std::thread::yield_now();
+            }
+        });
+        gate.close();
+        gate.check();
+        assert_eq!(count(), (2 * TIMES, TIMES));
+    }
+
+    #[test]
+    fn who_waits_at_a_gate_is_woken_and_does_not_look_again_first() {
+        let gate = Gate::new(1).expect("there is memory");
+        let fastest = |wait: fn(&Gate), begin: fn(&Gate), end: fn(&Gate)| {
+            let woken_after = || {
+                begin(&gate);
+                std::thread::scope(|scope| {
+                    let waiting = scope.spawn(|| {
+                        wait(&gate);
+                        Instant::now()
+                    });
+                    std::thread::sleep(Duration::from_millis(20));
+                    let ended = Instant::now();
+                    end(&gate);
+                    waiting.join().expect("it does not panic") - ended
+                })
+            };
+            (0..3).map(|_| woken_after()).min().expect("there were some")
+        };
+        let soon = Duration::from_nanos(sys::LOOK.0 / 2);
+        let open = |gate: &Gate| gate.turn(OPEN);
+        assert!(fastest(|gate| gate.pass(|| ()), Gate::close, open) < soon, "a closed gate opens");
+        let enter = |gate: &Gate| {
+            gate.turn(OPEN);
+            gate.enter(OPEN);
+        };
+        assert!(fastest(Gate::close, enter, Gate::leave) < soon, "the last one leaves");
     }
 }

@@ -97,37 +97,65 @@ impl Size {
     }
 }
 
+/// How much of the heap may be in memory, after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Resized {
+    before: Bytes,
+    now: Bytes,
+    most: Bytes,
+}
+
+impl Size {
+    /// Asserts that the memory is between the least and the most there may be.
+    #[cfg(test)]
+    fn check(&self) {
+        let [now, most] = [&self.now, &self.most].map(|number| Bytes(number.load(Relaxed)));
+        assert!(now <= most, "more than there may be");
+        assert!(now >= self.least().min(most), "less than the least");
+    }
+
+    /// Follows what is `wanted`, and what is `seen`: the memory that the heap has, without compressed pages, and what is available.
+    fn follow(&self, wanted: Bytes, seen: Option<(Bytes, Bytes)>) -> Resized {
+        let (before, most) = (Bytes(self.now.load(Relaxed)), self.most.load(Relaxed));
+        let is_new = wanted >= self.least() && wanted.0 != most;
+        if is_new {
+            self.most.store(wanted.0, Relaxed);
+        }
+        let most = Bytes(self.most.load(Relaxed));
+        let mut now = if is_new { most } else { before };
+        if let Some((there, available)) = seen {
+            let fitting = self.fitting(there + self.compressed, available);
+            let is_small = fitting.0.abs_diff(now.0) < SMALL.0 && fitting != most;
+            now = if is_small { now } else { fitting };
+        }
+        if now != before {
+            self.now.store(now.0, Relaxed);
+        }
+        Resized { before, now, most }
+    }
+}
+
 impl Pager {
     /// Gives the pools the size that `superpage heap` wants, if that is another one, and that leaves enough available to
     /// others: those of the program and of each of its children. What is less than the least is not `superpage heap`'s.
     pub(super) fn take_size(&self) {
         let (heap, size) = (&self.counters.heap, &self.memory);
-        let (now, most) = (Bytes(size.now.load(Relaxed)), size.most.load(Relaxed));
-        let wanted = Bytes(heap.wanted.load(Relaxed));
-        let is_new = wanted >= size.least() && wanted.0 != most;
-        if is_new {
-            size.most.store(wanted.0, Relaxed);
-        }
-        let most = Bytes(size.most.load(Relaxed));
-        let mut next = if is_new { most } else { now };
         // Zero stands for a machine that does not tell what is available.
-        if size.is_look_due()
-            && let available @ Bytes(1..) = room::available()
-        {
-            let there = self.table.with(|table| table.there()) + size.compressed;
-            let fitting = size.fitting(there, available);
-            let is_small = fitting.0.abs_diff(next.0) < SMALL.0 && fitting != most;
-            next = if is_small { next } else { fitting };
-        }
-        if next != now {
-            size.now.store(next.0, Relaxed);
+        let seen = match size.is_look_due().then(room::available) {
+            Some(available @ Bytes(1..)) => {
+                Some((self.table.with(|table| table.there()), available))
+            }
+            _ => None,
+        };
+        let Resized { before, now, most } = size.follow(Bytes(heap.wanted.load(Relaxed)), seen);
+        if now != before {
             self.table.with(|table| table.resize(size.pools()));
         }
         if self.whose == Whose::Programs {
-            heap.memory.store(next.0, Relaxed);
+            heap.memory.store(now.0, Relaxed);
             heap.most.store(most.0, Relaxed);
         }
-        if next != now {
+        if now != before {
             self.tell(WORKERS);
         }
     }
@@ -142,7 +170,13 @@ impl Pager {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use superpage_launch::OpenFile;
+
+    fn size(memory: Bytes, compressed: Bytes, keep_available: Bytes) -> Size {
+        let file = OpenFile { descriptor: 0, identity: (0, 0) };
+        Size::new(&Config { file, size: memory, memory, compressed, keep_available })
+    }
 
     #[test]
     fn huge_pages_have_98_percent() {
@@ -156,14 +190,7 @@ mod tests {
     #[test]
     fn others_find_memory_available() {
         let mib = Bytes::from_mib;
-        let config = Config {
-            file: OpenFile { descriptor: 0, identity: (0, 0) },
-            size: mib(1000),
-            memory: mib(1000),
-            compressed: mib(0),
-            keep_available: mib(200),
-        };
-        let size = Size::new(&config);
+        let size = size(mib(1000), mib(0), mib(200));
         let fits = |there, available| size.fitting(mib(there), mib(available));
         assert_eq!(fits(600, 5000), mib(1000), "there is enough");
         assert_eq!(fits(600, 500), mib(900), "it may grow");
@@ -177,5 +204,82 @@ mod tests {
         assert_eq!(PoolSizes::of(Bytes::ZERO), PoolSizes { huge: 1, base: 64 });
         let least = PoolSizes::of(LEAST_MEMORY);
         assert!(least.huge >= 4 && least.base >= 64);
+    }
+
+    /// As [`Size`], in KiB below and above zero.
+    #[derive(Debug)]
+    struct Model {
+        now: i64,
+        most: i64,
+        least: i64,
+        compressed: i64,
+        keep_available: i64,
+    }
+
+    impl Model {
+        fn follow(&mut self, wanted: i64, seen: Option<(i64, i64)>) {
+            if wanted >= self.least && wanted != self.most {
+                (self.now, self.most) = (wanted, wanted);
+            }
+            let Some((there, available)) = seen else { return };
+            let fits = there + self.compressed + available - self.keep_available;
+            let fits = if fits < self.least { self.least } else { fits };
+            let fits = if fits > self.most { self.most } else { fits };
+            if fits == self.most || (fits - self.now).abs() >= 8 << 10 {
+                self.now = fits;
+            }
+        }
+    }
+
+    /// Memory in KiB, up to 256 MiB.
+    fn kib() -> impl Strategy<Value = i64> {
+        prop_oneof![0_i64..256 << 10, (0_i64..64).prop_map(|parts| parts << 12)]
+    }
+
+    fn bytes(kib: i64) -> Bytes {
+        Bytes(u64::try_from(kib).expect("it is not below zero") << 10)
+    }
+
+    proptest! {
+        #[test]
+        fn the_memory_follows_what_is_wanted_and_what_is_available(
+            (memory, compressed, keep) in (kib(), 0_i64..64 << 10, kib()),
+            steps in prop::collection::vec((kib(), prop::option::of((kib(), kib()))), 1..40),
+        ) {
+            let (least, memory) = ((16 << 10) + compressed, memory + (16 << 10) + compressed);
+            let size = size(bytes(memory), bytes(compressed), bytes(keep));
+            let keep_available = keep;
+            let mut model = Model { now: memory, most: memory, least, compressed, keep_available };
+            for (wanted, seen) in steps {
+                let before = bytes(model.now);
+                model.follow(wanted, seen);
+                let seen = seen.map(|(there, available)| (bytes(there), bytes(available)));
+                let (now, most) = (bytes(model.now), bytes(model.most));
+                assert_eq!(size.follow(bytes(wanted), seen), Resized { before, now, most });
+                size.check();
+                assert_eq!(size.pools(), PoolSizes::of(bytes(model.now - compressed)));
+                assert_eq!(size.follow(bytes(model.most), None), Resized { before: now, now, most });
+                let copied = size.copied().follow(Bytes::ZERO, None);
+                assert_eq!(copied, Resized { before: now, now, most }, "a child has the same");
+            }
+        }
+
+        #[test]
+        fn pools_are_the_largest_that_fit_beside_the_share_for_base_pages(memory in 0_u64..16 << 30) {
+            let pools = PoolSizes::of(Bytes(memory));
+            let share = (memory / 50).max(64 * PAGE as u64);
+            let fit = |huge: usize| (huge * HUGE) as u64 + share <= memory;
+            let most = (1..).take_while(|huge| fit(*huge)).last().unwrap_or(1);
+            let base = (1..).take_while(|base| (base * PAGE) as u64 <= share).last();
+            assert_eq!(Some(pools), base.map(|base| PoolSizes { huge: most, base }));
+        }
+    }
+
+    #[test]
+    fn what_is_available_is_looked_at_by_one_and_not_again_at_once() {
+        let all = size(Bytes::from_mib(100), Bytes::ZERO, Bytes(1));
+        assert!(all.is_look_due() && !all.is_look_due());
+        assert!(all.copied().is_look_due(), "a child has looked at nothing yet");
+        assert!(!size(Bytes::from_mib(100), Bytes::ZERO, Bytes::ZERO).is_look_due());
     }
 }
