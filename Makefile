@@ -7,6 +7,8 @@ PREFIX   ?= /usr/local
 DESTDIR  ?=
 CARGO    ?= cargo
 VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The number in the SONAME of the library for C.
+ABI      := $(shell sed -n 's/^const ABI: u32 = \(.*\);/\1/p' crates/array_c/build.rs)
 RUST     := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 BINARY   := $(TARGET)/release/superpage
@@ -20,6 +22,7 @@ zsh      := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fish     := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 systemd  := $(DESTDIR)$(PREFIX)/lib/systemd/system
 library  := $(DESTDIR)$(PREFIX)/lib/superpage
+c_library := $(DESTDIR)$(PREFIX)/lib/libsuperpage_c.so
 share    := $(DESTDIR)$(PREFIX)/share/superpage
 config   := $(DESTDIR)/etc/superpage/superpage.toml
 
@@ -67,7 +70,9 @@ install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, libraries, m
 	install -D -m 755 $(BINARY) $(bin)/superpage
 	install -d $(library)
 	install -m 644 $(dir $(BINARY))libsuperpage.so $(dir $(BINARY))libsuperpage_malloc.so $(library)
-	install -m 644 $(dir $(BINARY))libsuperpage_c.so $(DESTDIR)$(PREFIX)/lib
+	install -m 644 $(dir $(BINARY))libsuperpage_c.so $(c_library).$(ABI).$(VERSION)
+	ln -sf libsuperpage_c.so.$(ABI).$(VERSION) $(c_library).$(ABI)
+	ln -sf libsuperpage_c.so.$(ABI) $(c_library)
 	install -D -m 644 crates/array_c/include/superpage.h $(DESTDIR)$(PREFIX)/include/superpage.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' crates/array_c/superpage.pc.in \
@@ -87,7 +92,7 @@ install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, libraries, m
 uninstall: ## what install put there, but for /etc/superpage, which may have been edited
 	rm -f $(bin)/superpage $(library)/libsuperpage*.so $(man)/superpage.1 $(man)/superpage-*.1
 	rm -f $(bash)/superpage $(zsh)/_superpage $(fish)/superpage.fish
-	rm -f $(DESTDIR)$(PREFIX)/lib/libsuperpage_c.so $(DESTDIR)$(PREFIX)/include/superpage.h
+	rm -f $(c_library) $(c_library).$(ABI) $(c_library).$(ABI).$(VERSION) $(DESTDIR)$(PREFIX)/include/superpage.h
 	rm -f $(DESTDIR)$(PREFIX)/lib/pkgconfig/superpage.pc
 	rm -f $(systemd)/superpage.service $(share)/grafana/superpage.json $(share)/superpage.toml
 

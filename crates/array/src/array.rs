@@ -59,7 +59,19 @@ impl<T: Zeroable> PageArray<T> {
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Memory`], and [`Error::Missing`] where [`Shortfall::Refused`] was said.
     pub fn zeroed(length: usize, request: impl Into<Request>) -> Result<Self> {
-        Self::mapped(length, request.into(), Accounting::Counted)
+        Self::mapped(length, request.into(), Accounting::Counted, 1)
+    }
+
+    /// An array of `length` zeroes that begins at a border of `alignment`, a power of two; as [`PageArray::zeroed`] for less than
+    /// the array's pages.
+    ///
+    /// # Errors
+    /// As [`PageArray::zeroed`]; [`Error::Alignment`] for what is no power of two.
+    pub fn aligned(length: usize, request: impl Into<Request>, alignment: Bytes) -> Result<Self> {
+        if !alignment.0.is_power_of_two() {
+            return Err(Error::Alignment(alignment));
+        }
+        Self::mapped(length, request.into(), Accounting::Counted, to_usize(alignment.0))
     }
 
     /// An array of `length` zeroes of which few will ever be written to, on base pages: it may be larger than memory, and the
@@ -68,16 +80,21 @@ impl<T: Zeroable> PageArray<T> {
     /// # Errors
     /// As [`PageArray::zeroed`].
     pub fn sparse(length: usize) -> Result<Self> {
-        Self::mapped(length, Pages::BASE.into(), Accounting::Sparse)
+        Self::mapped(length, Pages::BASE.into(), Accounting::Sparse, 1)
     }
 
-    fn mapped(length: usize, request: Request, accounting: Accounting) -> Result<Self> {
+    fn mapped(
+        length: usize,
+        request: Request,
+        accounting: Accounting,
+        alignment: usize,
+    ) -> Result<Self> {
         let () = Self::HAS_NOTHING_TO_DROP;
         let () = Self::FITS_A_PAGE;
         let too_large = Error::TooLarge { count: length, each: Bytes(size_of::<T>() as u64) };
         let bytes =
             length.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
-        let memory = Memory::map(bytes.ok_or(too_large)?, request, accounting)?;
+        let memory = Memory::map(bytes.ok_or(too_large)?, request, accounting, alignment)?;
         Ok(Self { memory, length, elements: PhantomData })
     }
 

@@ -18,6 +18,9 @@ pub enum Error {
         /// The size of one.
         each: Bytes,
     },
+    /// An alignment that is no power of two.
+    #[error("an alignment of {} bytes is no power of two", .0.0)]
+    Alignment(Bytes),
     /// The kernel refused memory.
     #[error("could not {what} ({errno})")]
     Memory {
@@ -42,6 +45,27 @@ pub enum Error {
     /// The kernel does not say which pages memory is on.
     #[error(transparent)]
     Unknown(#[from] superpage_kernel::Error),
+}
+
+impl Error {
+    /// The error of the kernel's that says it best, by its number, as C has it in `errno`.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        use superpage_kernel::Error as Kernel;
+        let errno = match self {
+            Self::TooLarge { .. } | Self::Missing { .. } => Errno::NOMEM,
+            Self::Alignment(_) => Errno::INVAL,
+            Self::Memory { errno, .. }
+            | Self::Unknown(
+                Kernel::Denied { errno, .. }
+                | Kernel::Unsupported { errno, .. }
+                | Kernel::Failed { errno, .. },
+            ) => *errno,
+            Self::Unknown(Kernel::Missing { .. }) => Errno::NOENT,
+            Self::Unknown(_) => Errno::IO,
+        };
+        errno.raw_os_error()
+    }
 }
 
 const fn name(pages: Pages) -> &'static str {

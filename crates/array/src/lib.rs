@@ -34,3 +34,4 @@ pub use error::{Error, Result};
 pub use memory::{collapse, collapse_at};
 pub use pages::Pages;
 pub use placement::Placement;
+pub use superpage_units::Bytes;

@@ -85,8 +85,13 @@ pub(crate) enum Accounting {
 }
 
 impl Memory {
-    /// Maps `length` bytes, and what is left of the last page.
-    pub(crate) fn map(length: usize, request: Request, accounting: Accounting) -> Result<Self> {
+    /// Maps `length` bytes, and what is left of the last page, at a border of its pages and of `alignment`, a power of two.
+    pub(crate) fn map(
+        length: usize,
+        request: Request,
+        accounting: Accounting,
+        alignment: usize,
+    ) -> Result<Self> {
         if length == 0 {
             // No page: an address that is aligned for all elements.
             let start = NonNull::without_provenance(nonzero(BASE));
@@ -96,7 +101,11 @@ impl Memory {
         let whole = length.checked_next_multiple_of(BASE).ok_or(NO_ROOM)?.max(asked);
         let size = request.pages.size();
         let span = match size {
-            Some(size) => reserve(whole, to_usize(size.bytes().0).max(HUGE), accounting)?,
+            Some(size) => {
+                let alignment = to_usize(size.bytes().0).max(HUGE).max(alignment);
+                reserve(whole, alignment, accounting)?
+            }
+            None if alignment > BASE => map_aligned_by_libc(whole, alignment)?,
             None => map_by_libc(whole)?,
         };
         let start = NonNull::new(span.pointer().cast()).ok_or(NO_ROOM)?;
@@ -227,13 +236,7 @@ fn reserve(length: usize, alignment: usize, accounting: Accounting) -> Result<Sp
         Accounting::Sparse => MapFlags::NORESERVE,
     };
     let start = map(mapped, ProtFlags::empty(), flags)?.start;
-    let span = Span { start: start.next_multiple_of(alignment), length };
-    // The alignment leaves memory over on both sides.
-    let before = Span { start, length: span.start - start };
-    let behind = Span { start: span.end(), length: start + mapped - span.end() };
-    for part in [before, behind] {
-        unmap(part);
-    }
+    let span = cut(Span { start, length: mapped }, length, alignment);
     // The kernel counts memory from when it may be written to.
     // SAFETY: it was just mapped, and nobody knows of it.
     unsafe { mprotect(span.pointer(), span.length, MprotectFlags::READ | MprotectFlags::WRITE) }
@@ -242,6 +245,17 @@ fn reserve(length: usize, alignment: usize, accounting: Accounting) -> Result<Sp
             Error::Memory { what: "map the memory of an array", errno }
         })?;
     Ok(span)
+}
+
+/// The part of a new mapping that is aligned and has a length; what is left over on both sides is unmapped.
+fn cut(mapped: Span, length: usize, alignment: usize) -> Span {
+    let span = Span { start: mapped.start.next_multiple_of(alignment), length };
+    let before = Span { start: mapped.start, length: span.start - mapped.start };
+    let behind = Span { start: span.end(), length: mapped.end() - span.end() };
+    for part in [before, behind] {
+        unmap(part);
+    }
+    span
 }
 
 /// Unmaps memory that this crate has mapped and that nobody uses. By libc's munmap, because [`map_by_libc`] may have mapped it.
@@ -263,6 +277,12 @@ fn map_by_libc(length: usize) -> Result<Span> {
         return Err(Error::Memory { what: "map the memory of an array", errno: last_errno() });
     }
     Ok(Span { start: start.expose_provenance(), length })
+}
+
+/// As [`map_by_libc`], aligned.
+fn map_aligned_by_libc(length: usize, alignment: usize) -> Result<Span> {
+    let mapped = map_by_libc(length.checked_add(alignment).ok_or(NO_ROOM)?)?;
+    Ok(cut(mapped, length, alignment))
 }
 
 fn last_errno() -> Errno {

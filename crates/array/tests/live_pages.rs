@@ -41,7 +41,8 @@ fn main() {
     arguments.test_threads = Some(1);
     let huge = without(Ability::Collapse);
     let gigantic = huge.clone().or_else(without_gigantic);
-    let tests: [Test; 10] = [
+    let tests: [Test; 11] = [
+        ("arrays_begin_where_they_are_asked_to", &None, begins_where_it_is_asked_to),
         ("the_asked_part_is_on_huge_pages", &huge, the_asked_part_is_huge),
         ("the_rest_is_not_there_and_stays_on_base_pages", &huge, the_rest_stays_on_base_pages),
         ("a_shorter_array_gives_memory_back", &huge, a_shorter_array_gives_memory_back),
@@ -177,6 +178,22 @@ fn empty_and_small() -> Ended {
     ensure!(small.placement()?.huge == Bytes(HUGE_PAGE_BYTES), "{}", small.placement()?);
     let none = PageArray::<()>::zeroed(7, Pages::HUGE)?;
     ensure!(none.len() == 7, "{none:?}");
+    Ok(())
+}
+
+fn begins_where_it_is_asked_to() -> Ended {
+    for pages in [Pages::BASE, Pages::DEFAULT, Pages::HUGE] {
+        for alignment in [1, 8192, 4 * HUGE] {
+            let mut array = PageArray::<u64>::aligned(1000, pages, Bytes(alignment as u64))?;
+            ensure!(array.as_ptr().addr().is_multiple_of(alignment), "{pages} {alignment}");
+            array.fill(7);
+            ensure!(array.iter().all(|word| *word == 7), "{pages} {alignment}");
+        }
+    }
+    for alignment in [Bytes(0), Bytes(48)] {
+        let refused = PageArray::<u64>::aligned(1, Pages::BASE, alignment);
+        ensure!(matches!(refused, Err(Error::Alignment(_))), "{refused:?}");
+    }
     Ok(())
 }
 

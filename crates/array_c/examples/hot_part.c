@@ -28,7 +28,7 @@ int main(void) {
     const char *pages[] = {"base", "huge:20%"};
     for (int i = 0; i < 2; i++) {
         uint32_t *words = superpage_alloc(WORDS * sizeof *words, pages[i], 0);
-        struct superpage_placement placement;
+        struct superpage_placement placement = {.size = sizeof placement};
         uint32_t sum = 0;
         if (!words) {
             fprintf(stderr, "%s\n", superpage_error());

@@ -7,6 +7,7 @@ mod common;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::TempDir;
 
 /// A test by name.
 type Named = (&'static str, fn() -> common::Ended);
@@ -46,7 +47,13 @@ fn run(source: &Path) -> Result<String, Failed> {
     if !compiled.status.success() {
         return Err(String::from_utf8_lossy(&compiled.stderr).into_owned().into());
     }
-    let said = Command::new(&program).env("LD_LIBRARY_PATH", libraries).output()?;
+    // The program asks for the library by its SONAME, which `make install` and ldconfig make a link of.
+    let installed = TempDir::new()?;
+    std::os::unix::fs::symlink(
+        libraries.join("libsuperpage_c.so"),
+        installed.path().join("libsuperpage_c.so.1"),
+    )?;
+    let said = Command::new(&program).env("LD_LIBRARY_PATH", installed.path()).output()?;
     let words = String::from_utf8_lossy(&said.stdout).into_owned();
     if said.status.success() { Ok(words) } else { Err(format!("{said:?}").into()) }
 }

@@ -9,7 +9,7 @@
 
 #![expect(unsafe_code, reason = "stands between mimalloc and the kernel")]
 
-use crate::{chosen, export};
+use crate::{chosen, errno, export};
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
@@ -105,7 +105,9 @@ unsafe extern "C" fn __wrap_mmap(
     let flags =
         if protection & libc::PROT_WRITE != 0 { flags & !libc::MAP_NORESERVE } else { flags };
     // SAFETY: the caller's promise.
-    let mapped = unsafe { __real_mmap(address, length, protection, flags, descriptor, offset) };
+    let mapped = errno::apart(|| unsafe {
+        __real_mmap(address, length, protection, flags, descriptor, offset)
+    });
     // A block of 512 MiB or more is a mapping of its own, whose length is no whole number of GiB.
     let is_arena = (SMALL..LARGE).contains(&length) || length.is_multiple_of(GIGANTIC);
     if mapped != libc::MAP_FAILED && is_arena && IS_OURS.load(Relaxed) {

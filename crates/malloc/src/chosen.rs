@@ -29,8 +29,13 @@ unsafe extern "C" {
     fn mi_is_in_heap_region(block: *const c_void) -> bool;
 }
 
-/// Whether a new block comes of mimalloc.
+/// Whether mimalloc is known to serve this process, and serves it alone: the one question on the way of a block.
 #[inline]
+pub(crate) fn is_known_ours() -> bool {
+    CHOSEN.load(Relaxed) == OURS
+}
+
+/// Whether a new block comes of mimalloc.
 pub(crate) fn is_ours() -> bool {
     match CHOSEN.load(Relaxed) {
         UNKNOWN => choose(),
@@ -39,7 +44,6 @@ pub(crate) fn is_ours() -> bool {
 }
 
 /// Whether a block is mimalloc's, or none and a new one would be.
-#[inline]
 pub(crate) fn has(block: *const c_void) -> bool {
     match CHOSEN.load(Relaxed) {
         UNKNOWN => choose(),

@@ -4,7 +4,8 @@
 
 #![expect(unsafe_code, reason = "C functions that programs call")]
 
-use crate::chosen::{Next, has, is_left_to_next, is_ours};
+use crate::chosen::{Next, has, is_known_ours, is_left_to_next, is_ours};
+use crate::{ends, errno};
 use core::ffi::{c_int, c_void};
 
 type Pointer = *mut c_void;
@@ -40,16 +41,27 @@ macro_rules! function {
         /// As of the function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-            if $is_ours {
+            /// Where that is not known at once.
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn chosen($($argument: $type),*) $(-> $result)? {
+                if $is_ours {
+                    // SAFETY: the caller's promise.
+                    return unsafe { $ours };
+                }
+                // SAFETY: the next library's function has the type of ours.
+                unsafe {
+                    core::mem::transmute::<Pointer, unsafe extern "C" fn($($type),*) $(-> $result)?>(
+                        $other.get(),
+                    )($($argument),*)
+                }
+            }
+            if is_known_ours() {
                 // SAFETY: the caller's promise.
                 return unsafe { $ours };
             }
-            // SAFETY: the next library's function has the type of ours.
-            unsafe {
-                core::mem::transmute::<Pointer, unsafe extern "C" fn($($type),*) $(-> $result)?>(
-                    $other.get(),
-                )($($argument),*)
-            }
+            // SAFETY: the caller's promise.
+            unsafe { chosen($($argument),*) }
         }
     };
 }
@@ -81,15 +93,9 @@ pub(crate) fn resolve() {
 #[inline]
 fn or_none(block: Pointer) -> Pointer {
     if block.is_null() {
-        fail(libc::ENOMEM);
+        errno::set(libc::ENOMEM);
     }
     block
-}
-
-#[cold]
-fn fail(errno: c_int) {
-    // SAFETY: errno is the calling thread's.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 /// The block at this alignment, which must be a power of two.
@@ -99,7 +105,7 @@ unsafe fn aligned(alignment: usize, allocate: impl FnOnce() -> Pointer) -> Point
     if alignment.is_power_of_two() {
         return or_none(allocate());
     }
-    fail(libc::EINVAL);
+    errno::set(libc::EINVAL);
     core::ptr::null_mut()
 }
 
@@ -118,7 +124,7 @@ function!(
     resize_array(block, count, size), has(block));
 function!(
     /// free(3).
-    free, FREE, c"free", (block: Pointer), mi_free(block), has(block));
+    free, FREE, c"free", (block: Pointer), give_back(block), has(block));
 function!(
     /// memalign(3).
     memalign, MEMALIGN, c"memalign", (alignment: usize, size: usize) -> Pointer,
@@ -144,6 +150,18 @@ function!(
 function!(
     /// malloc_trim(3): always says that memory was given back.
     malloc_trim, MALLOC_TRIM, c"malloc_trim", (_left: usize) -> c_int, trim());
+
+/// # Safety
+/// As of free.
+#[inline]
+unsafe fn give_back(block: Pointer) {
+    if block.is_null() {
+        ends::freed_nothing();
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { mi_free(block) };
+    }
+}
 
 /// As glibc's: a block that is resized to nothing is freed.
 ///
@@ -202,7 +220,7 @@ unsafe fn resize_array(block: Pointer, count: usize, size: usize) -> Pointer {
 unsafe fn aligned_at_least(alignment: usize, size: usize) -> Pointer {
     const LEAST: usize = 16; // of any block
     let Some(alignment) = alignment.max(LEAST).checked_next_power_of_two() else {
-        fail(libc::EINVAL);
+        errno::set(libc::EINVAL);
         return core::ptr::null_mut();
     };
     // SAFETY: it is a power of two.
