@@ -10,6 +10,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod cgroup;
 pub mod file;
 pub mod meminfo;
 pub mod pagemap;
