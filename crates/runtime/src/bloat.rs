@@ -15,9 +15,8 @@ use crate::demote;
 use crate::room;
 use crate::service;
 use crate::slot::State;
-use crate::sys::{self, GIGANTIC, HUGE};
+use crate::sys::{self, GIGANTIC};
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_units::Bytes;
 
 /// The zeroes that a gigantic page must hold to be demoted. Chosen, not measured: copying the rest takes some 100 ms.
 const LEAST: usize = GIGANTIC / 8;
@@ -60,14 +59,11 @@ fn demote_bloated(areas: &Areas, slot: usize) {
     if areas.slots.state(slot) != State::Gigantic {
         return;
     }
-    let start = areas.slots.span(slot).start;
-    let ranges = (0..GIGANTIC).step_by(HUGE);
     // SAFETY: with the lock held the slot stays mapped by its gigantic page.
-    let zeroes = ranges.filter(|offset| unsafe { demote::is_zero(start + offset) }).count() * HUGE;
-    if zeroes < LEAST {
+    let needed = unsafe { demote::filled(areas.slots.span(slot)) };
+    if GIGANTIC - sys::to_usize(needed.0) < LEAST {
         return;
     }
-    let needed = Bytes((GIGANTIC - zeroes) as u64);
     match (service::demote_for(areas, slot, sys::process(), needed, None), areas.cooldown(slot)) {
         (Ok(()), _) => areas.was_demoted(&space, slot),
         (Err(_), Some(cooldown)) => cooldown.begin(),
