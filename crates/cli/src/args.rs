@@ -185,15 +185,16 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, requires = "memory",
           conflicts_with_all = ["policy", "promote", "ready", "children"])]
     pub(crate) heap: Option<PathBuf>,
-    /// The memory that the heap may take: a size such as 2G, or a part of the machine's memory such as 75%
+    /// The memory that the heap may take: a size such as 2G, or a part such as 75% of the machine's memory or of the lowest
+    /// limit of a cgroup around the program
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) memory: Option<Memory>,
     /// Have pages compressed in this much of the heap's memory before they go to the disk, the oldest of them first: a
-    /// size, or a part of the machine's memory. For disks that are slow, and data that becomes smaller
+    /// size, or a part as of --memory. For disks that are slow, and data that becomes smaller
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) compressed: Option<Memory>,
-    /// Have less of the heap in memory while less than this is available to others: a size, or a part of the machine's
-    /// memory. At least 16 MiB of the heap and what --compressed says stay
+    /// Have less of the heap in memory while less than this is available to others: a size, or a part as of --memory. At
+    /// least 16 MiB of the heap and what --compressed says stay
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) keep_available: Option<Memory>,
     /// The size of the heap, which is reserved on the disk at the start [default: four times --memory]
@@ -723,7 +724,7 @@ fn size(text: &str) -> Result<Bytes, String> {
 pub(crate) enum Memory {
     /// A number of bytes.
     Bytes(Bytes),
-    /// A part of the machine's memory.
+    /// A part of the memory that there is.
     Part(Share),
 }
 

@@ -7,43 +7,25 @@
 //! [Control Group v2](https://docs.kernel.org/admin-guide/cgroup-v2.html),
 //! [Memory Resource Controller](https://docs.kernel.org/admin-guide/cgroup-v1/memory.html).
 
-mod membership;
 mod scratch;
 
 pub use scratch::Scratch;
+pub use superpage_uapi::cgroup::Version;
 
 use crate::error::{Error, Result};
 use crate::process::{self, Process};
 use crate::text;
-use membership::leaves_namespace;
 use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::fmt;
+use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use superpage_uapi::cgroup as uapi;
+use superpage_uapi::file::File;
 use superpage_units::{Bytes, Pid};
 
 /// The remedy where the cgroups of processes cannot be told from here.
 pub const SHARE_NAMESPACE: &str = "Run superpage in the cgroup namespace of the host, with all of its cgroups mounted: a \
      container with `--cgroupns=host` and `-v /sys/fs/cgroup:/sys/fs/cgroup:ro`.";
-
-/// Which interface a group speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// `memory.usage_in_bytes` and friends.
-    V1,
-    /// `memory.current` and friends.
-    V2,
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V1 => "version 1",
-            Self::V2 => "version 2",
-        })
-    }
-}
 
 /// The hierarchy that carries the memory controller, as it is mounted here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,11 +83,16 @@ impl Hierarchy {
     /// # Errors
     /// [`Error::Malformed`].
     pub fn directory(&self, text: &[u8], path: &Path) -> Result<Option<PathBuf>> {
-        let group = membership::group(text, path, self.version)?;
-        // What is mounted may lie outside our namespace, too: then the paths of processes are no paths below the mount.
-        let is_told = |group: &&Path| !leaves_namespace(group) && !leaves_namespace(&self.base);
-        let within = group.filter(is_told).and_then(|group| group.strip_prefix(&self.base).ok());
-        Ok(within.map(|within| self.mount.join(within)))
+        for (number, line) in text::lines(text) {
+            let membership = uapi::Membership::of(line).ok_or_else(|| {
+                Error::malformed(path, number, "'number:controllers:/path'", line)
+            })?;
+            if membership.is_in(self.version) {
+                let within = uapi::within(membership.group, self.base.as_os_str().as_bytes());
+                return Ok(within.map(|within| self.mount.join(OsStr::from_bytes(within))));
+            }
+        }
+        Ok(None)
     }
 
     /// The processes whose group cannot be told from here ([`Hierarchy::directory`]), of those that `proc` shows.
@@ -147,39 +134,20 @@ fn mounts(text: &[u8], path: &Path) -> Result<Vec<Hierarchy>> {
         .collect()
 }
 
-/// `id parent device root mount options [tags…] - type source super-options`. The outer `None` is
-/// for a line that is not that, the inner one for a mount that does not matter here.
+/// The hierarchy that a line of a `mountinfo` file is about; as [`uapi::mount`].
 fn mount(line: &[u8]) -> Option<Option<Hierarchy>> {
-    let mut words = text::words(line).skip(3);
-    let base = unescaped(words.next()?);
-    let mount = unescaped(words.next()?);
-    let mut words = words.skip_while(|word| *word != b"-").skip(1);
-    let kind = words.next()?;
-    let mut options = words.last()?.split(|byte| *byte == b',');
-    let version = match kind {
-        b"cgroup" if options.any(|option| option == b"memory") => Version::V1,
-        b"cgroup2" => Version::V2,
-        _ => return Some(None),
+    let hierarchy = |found: uapi::Mount<'_>| Hierarchy {
+        version: found.version,
+        mount: unescaped(found.point),
+        base: unescaped(found.base),
     };
-    Some(Some(Hierarchy { version, mount, base }))
+    uapi::mount(line).map(|found| found.map(hierarchy))
 }
 
-/// The path that `word` means: the kernel writes space, tab, newline and backslash as `\ooo`.
+/// The path that `word` means; as [`uapi::unescaped`].
 pub(crate) fn unescaped(word: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((&first, after)) = rest.split_first() {
-        let code = if first == b'\\' { octal(after) } else { None };
-        bytes.push(code.unwrap_or(first));
-        rest = if code.is_some() { &after[3..] } else { after };
-    }
+    let bytes: Vec<u8> = uapi::unescaped(word).collect();
     PathBuf::from(OsStr::from_bytes(&bytes))
-}
-
-/// The byte that the first three digits of `digits` mean.
-fn octal(digits: &[u8]) -> Option<u8> {
-    let digits = std::str::from_utf8(digits.get(..3)?).ok()?;
-    u8::from_str_radix(digits, 8).ok()
 }
 
 /// What a group uses and may use, with all groups below it.
@@ -273,49 +241,18 @@ impl Group {
     /// [`Error::Missing`] if it was removed, or is the root of the v2 hierarchy, which has no
     /// accounts; [`Error::Malformed`].
     pub fn usage(&self) -> Result<Usage> {
-        let (current, file_cache, limit) = match self.version {
-            Version::V1 => (
-                "memory.usage_in_bytes",
-                ["total_inactive_file", "total_active_file"],
-                self.limit_v1("memory.limit_in_bytes")?,
-            ),
-            Version::V2 => {
-                ("memory.current", ["inactive_file", "active_file"], self.limit_v2("memory.max")?)
-            }
+        let (current, limit) = match self.version {
+            Version::V1 => ("memory.usage_in_bytes", self.limit_v1("memory.limit_in_bytes")?),
+            Version::V2 => ("memory.current", self.limit_v2("memory.max")?),
         };
         let current = Bytes(text::read_decimal(&self.path.join(current))?);
-        let [inactive, active] = file_cache;
+        let [inactive, active] = self.version.file_cache();
         let file_cache = self.statistic(inactive)? + self.statistic(active)?;
         let high = match self.version {
             Version::V1 => None,
             Version::V2 => self.limit_v2("memory.high")?,
         };
         Ok(Usage { current, working: current.saturating_sub(file_cache), limit, high })
-    }
-
-    /// The room that the limits of the group leave to it, if it has some: of memory, and of `swap`.
-    fn room(&self, swap: Bytes) -> Result<Option<Bytes>> {
-        let Some(limit) = self.least_limit()? else { return Ok(None) };
-        let Usage { current, working, .. } = self.usage()?;
-        let memory = limit.saturating_sub(working);
-        let file = |name: &str| text::read_decimal(&self.path.join(name)).map(Bytes);
-        Ok(Some(match self.version {
-            // Its limit of both together; not there on a kernel that does not count swap.
-            Version::V1 => match self.limit_v1("memory.memsw.limit_in_bytes") {
-                Ok(Some(both)) => {
-                    let used = file("memory.memsw.usage_in_bytes")?;
-                    let cache = current.saturating_sub(working);
-                    (memory + swap).min(both.saturating_sub(used.saturating_sub(cache)))
-                }
-                Ok(None) | Err(_) => memory + swap,
-            },
-            Version::V2 => match self.limit_v2("memory.swap.max") {
-                Ok(Some(most)) => {
-                    memory + swap.min(most.saturating_sub(file("memory.swap.current")?))
-                }
-                Ok(None) | Err(_) => memory + swap,
-            },
-        }))
     }
 
     /// The most memory that was ever charged to it at once.
@@ -353,8 +290,7 @@ impl Group {
     }
 
     fn limit_v1(&self, file: &str) -> Result<Option<Bytes>> {
-        let limit = text::read_decimal(&self.path.join(file))?;
-        Ok((limit < NO_LIMIT_V1).then_some(Bytes(limit)))
+        text::read_decimal(&self.path.join(file)).map(uapi::limit_v1)
     }
 
     fn limit_v2(&self, file: &str) -> Result<Option<Bytes>> {
@@ -402,30 +338,33 @@ impl Group {
     }
 }
 
-/// The least room that limits leave to this process, and the group whose limit it is: of the group that `proc/self/cgroup`
-/// under `root` (normally `/`) names, and of all groups above it that are mounted. `None` without a limit. File cache is
-/// room, because the kernel drops it first, and so is the swap space of `swap` that the group may have, because the kernel
-/// swaps before it kills. A group whose limit cannot be read counts as one without.
-///
-/// # Errors
-/// As [`Hierarchy::find`] and [`Hierarchy::directory`].
-pub fn own_room(root: &Path, swap: Bytes) -> Result<Option<(Bytes, PathBuf)>> {
-    let Some(hierarchy) = Hierarchy::find(root)? else { return Ok(None) };
-    let path = root.join("proc/self/cgroup");
-    let own = hierarchy.directory(&text::read(&path)?, &path)?;
-    // Of a process that is outside of what is mounted, as in some containers, the mounted group is the nearest.
-    let own = own.unwrap_or_else(|| hierarchy.mount.clone());
-    let above = own.ancestors().take_while(|path| path.starts_with(&hierarchy.mount));
-    let room = |path: &Path| {
-        let group = Group::open(path).ok()?;
-        Some((group.room(swap).ok()??, group.path))
-    };
-    Ok(above.filter_map(room).min())
+/// The groups with a limit that this process is in, the outermost first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// The directory of the group.
+    pub path: PathBuf,
+    /// The limit.
+    pub limit: Bytes,
+    /// What the limit leaves, by [the rule](uapi#the-rule).
+    pub left: Bytes,
 }
 
-/// From here on a v1 limit means none: it is the largest signed number, rounded down to a page
-/// of up to 64 KiB.
-const NO_LIMIT_V1: u64 = (i64::MAX as u64) & !0xffff;
+/// The groups with a limit that this process is in, as [`uapi::own_limits`] finds them below `root` (normally `/`) with so much
+/// swap space.
+///
+/// # Errors
+/// As it; [`Error::Missing`] without `root`.
+pub fn own_limits(root: &Path, swap: Bytes) -> Result<Vec<Limited>> {
+    let failed = |errno: Errno| Error::from_io(&errno.into(), "find the cgroups of", root);
+    let path = CString::new(root.as_os_str().as_bytes()).map_err(|_| failed(Errno::INVAL))?;
+    let mut found = Vec::new();
+    let each = |one: uapi::Limited<'_>| {
+        let path = root.join(OsStr::from_bytes(one.path));
+        found.push(Limited { path, limit: one.limit, left: one.left });
+    };
+    File::directory(&path).and_then(|root| uapi::own_limits(&root, swap, each)).map_err(failed)?;
+    Ok(found)
+}
 
 /// Adds the processes that are in the group at `directory` itself.
 fn members(directory: &Path, pids: &mut Vec<Pid>) -> Result<()> {

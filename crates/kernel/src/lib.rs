@@ -5,7 +5,7 @@
 //! tests can give them fixtures.
 //!
 //! What is deliberately absent: any decision. Of this workspace the crate uses only
-//! `superpage-units`, and it knows no policy. Nothing prints or logs.
+//! `superpage-units` and `superpage-uapi`, and it knows no policy. Nothing prints or logs.
 
 pub mod balloon;
 pub mod buddyinfo;

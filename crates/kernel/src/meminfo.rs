@@ -101,10 +101,7 @@ impl<'a> Fields<'a> {
 
     /// The number of the line with `key`, and what follows the colon, without surrounding space.
     pub(crate) fn find(self, key: &str) -> Option<(usize, &'a [u8])> {
-        text::lines(self.text).find_map(|(number, line)| {
-            let value = line.strip_prefix(key.as_bytes())?.strip_prefix(b":")?;
-            Some((number, value.trim_ascii()))
-        })
+        text::lines(self.text).find_map(|(number, line)| Some((number, text::value(line, key)?)))
     }
 
     /// As [`Fields::find`]; without such a line, an error that says so with `expected`.
@@ -125,10 +122,7 @@ impl<'a> Fields<'a> {
     }
 
     fn kibibytes(self, number: usize, value: &[u8]) -> Result<Bytes> {
-        value
-            .strip_suffix(b" kB")
-            .and_then(|digits| text::decimal(digits.trim_ascii()))
-            .map(Bytes::from_kib)
+        text::kibibytes(value)
             .ok_or_else(|| Error::malformed(self.path, number, "a size in kB", value))
     }
 }

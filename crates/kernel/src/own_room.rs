@@ -52,8 +52,8 @@ pub fn now(root: &Path) -> Result<Room> {
     let proc = root.join("proc");
     let machine = Room { left: meminfo::obtainable(&proc)?, under: Limit::Machine };
     let swap = meminfo::read(&proc)?.swap_free;
-    let of_group = |(left, path)| Room { left, under: Limit::Cgroup(path) };
-    let cgroup = cgroup::own_room(root, swap).ok().flatten().map(of_group);
+    let groups = cgroup::own_limits(root, swap).unwrap_or_default().into_iter();
+    let groups = groups.map(|group| Room { left: group.left, under: Limit::Cgroup(group.path) });
     let taken = taken(&proc.join("self/statm")).ok();
     let resource = |name, resource, taken: Bytes| {
         let most = Bytes(getrlimit(resource).current?);
@@ -61,7 +61,7 @@ pub fn now(root: &Path) -> Result<Room> {
     };
     let space = taken.and_then(|taken| resource("RLIMIT_AS", Resource::As, taken.space));
     let data = taken.and_then(|taken| resource("RLIMIT_DATA", Resource::Data, taken.data));
-    let limits = [cgroup, space, data].into_iter().flatten();
+    let limits = groups.chain(space).chain(data);
     Ok(limits.fold(machine, |least, room| if room.left < least.left { room } else { least }))
 }
 
@@ -117,11 +117,12 @@ mod tests {
         group(
             root,
             &[
-                ("memory.limit_in_bytes", &format!("{limit}\n")),
                 ("memory.usage_in_bytes", &format!("{usage}\n")),
                 (
                     "memory.stat",
-                    &format!("total_inactive_file {cache}\ntotal_active_file {cache}\n"),
+                    &format!(
+                        "hierarchical_memory_limit {limit}\ntotal_inactive_file {cache}\ntotal_active_file {cache}\n"
+                    ),
                 ),
             ],
         );
@@ -198,15 +199,12 @@ mod tests {
         v1(&own, 3_000_000, 1_000_000, 50_000);
         swap(first.path(), 1000);
         assert_eq!(left(first.path()), Bytes(2_100_000 + 1_024_000));
-        group(
-            &own,
-            &[
-                ("memory.memsw.limit_in_bytes", "3500000"),
-                ("memory.memsw.usage_in_bytes", "1000000"),
-            ],
-        );
+        let stat = fs::read_to_string(own.join("memory.stat")).expect("it is there");
+        let both = |limit: u64| stat.clone() + &format!("hierarchical_memsw_limit {limit}\n");
+        let used = ("memory.memsw.usage_in_bytes", "1000000");
+        group(&own, &[("memory.stat", &both(3_500_000)), used]);
         assert_eq!(left(first.path()), Bytes(2_600_000));
-        group(&own, &[("memory.memsw.limit_in_bytes", "9223372036854771712")]);
+        group(&own, &[("memory.stat", &both(0x7fff_ffff_ffff_f000))]);
         assert_eq!(left(first.path()), Bytes(2_100_000 + 1_024_000));
         let second = root(V2, "0::/a");
         let top = second.path().join("sys/fs/cgroup");

@@ -10,28 +10,20 @@
 //! not read (`Denied`), or it exits (`Gone`). The descriptor stays with the memory that the
 //! process had when it was opened: after an `execve` it reads as empty.
 
-#![expect(unsafe_code, reason = "one ioctl that the kernel crates do not wrap")]
-
 use crate::error::{Error, Result};
 use crate::maps::Vma;
 use crate::process::{Process, explain};
 use crate::width::to_usize;
 use bitflags::bitflags;
-use linux_raw_sys::general::{
-    PAGE_IS_FILE, PAGE_IS_HUGE, PAGE_IS_PFNZERO, PAGE_IS_PRESENT, PAGE_IS_SWAPPED, page_region,
-    pm_scan_arg,
-};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
+use rustix::fd::OwnedFd;
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
+use superpage_uapi::pagemap::{Categories, Filter, Region, Walk};
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid,
     PmdRange, VirtAddr,
 };
-
-const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
 
 bitflags! {
     /// The flags of an entry of `/proc/PID/pagemap`, as far as they are used here.
@@ -63,36 +55,6 @@ const STRIDE: Bytes = Bytes::from_mib(128);
 /// base pages, in which its process cannot map memory. Chosen, not measured.
 const QUICK: Duration = Duration::from_micros(100);
 const LONGEST_STRIDE: Bytes = Bytes::from_gib(4);
-
-bitflags! {
-    /// Categories of a page. Bits that this program does not know are kept.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    struct Categories: u64 {
-        /// Mapped by a huge page, at the level of the page table where 2 MiB pages are.
-        const HUGE = PAGE_IS_HUGE as u64;
-        /// Mapped to the shared zero page (of either size).
-        const ZERO = PAGE_IS_PFNZERO as u64;
-        /// Of a file, shared memory or a memfd.
-        const FILE = PAGE_IS_FILE as u64;
-        /// In memory.
-        const PRESENT = PAGE_IS_PRESENT as u64;
-        /// Swapped out, or just on its way somewhere else.
-        const SWAPPED = PAGE_IS_SWAPPED as u64;
-    }
-}
-
-/// Which pages a scan returns, and what it says about them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Filter {
-    /// A page must have all of these.
-    all: Categories,
-    /// A page must have none of these.
-    none: Categories,
-    /// A page must have at least one of these, if there are any.
-    any: Categories,
-    /// What to report of it.
-    report: Categories,
-}
 
 /// What a range looks like from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,13 +284,11 @@ impl Pagemap {
             report: kinds,
             ..Filter::default()
         };
-        let mut ranges = [page_region { start: 0, end: 0, categories: 0 }; MOST];
-        let mut call = ScanCall::new(range.start(), range.end(), filter);
-        let count = call.ask(&self.file, &mut ranges).map_err(|errno| self.explain(errno))?;
+        let mut regions = [Region::EMPTY; MOST];
+        let mut walk = Walk::new(&self.file, range.start(), filter, &mut regions);
         let mut survey = Survey::default();
-        for range in ranges.iter().take(count) {
-            let pages = VirtAddr(range.end).since(VirtAddr(range.start)).to_base_pages();
-            survey.add(pages, Categories::from_bits_retain(range.categories));
+        for region in walk.step(range.end()).map_err(|errno| self.explain(errno))? {
+            survey.add(region.end().since(region.start()).to_base_pages(), region.categories());
         }
         Ok(survey)
     }
@@ -491,11 +451,6 @@ impl Pagemap {
 
     /// Calls `each` for every range between `start` and `end` that passes `filter`.
     ///
-    /// `walk_end` alone does not say where to go on: the kernel collects ranges in a buffer of its
-    /// own, notes `walk_end` when that is full, and leaves it there when it then comes to the end
-    /// without filling ours (seen on 6.18). Fewer ranges than there is room for mean that all was
-    /// walked.
-    ///
     /// A call holds the lock of the memory map all along; whoever wants to map or unmap waits, and
     /// then page faults behind him: 40 ms in a Redis of 4 GiB. So it is done in strides.
     fn scan(
@@ -519,36 +474,22 @@ impl Pagemap {
         each: &mut dyn FnMut(VirtAddr, VirtAddr, Categories),
         after_stride: &mut dyn FnMut(Duration) -> ControlFlow<()>,
     ) -> Result<ControlFlow<VirtAddr>> {
-        let mut at = start;
-        let mut ranges = vec![page_region { start: 0, end: 0, categories: 0 }; RANGES_PER_CALL];
+        let mut regions = vec![Region::EMPTY; RANGES_PER_CALL];
+        let mut walk = Walk::new(&self.file, start, filter, &mut regions);
         let mut stride = STRIDE;
-        while at < end {
+        while walk.at() < end {
             // No huge page is cut in two.
-            let until = end.min(at.offset(stride).huge_page_floor());
-            let mut call = ScanCall::new(at, until, filter);
+            let until = end.min(walk.at().offset(stride).huge_page_floor());
             let began = Instant::now();
-            let asked = call.ask(&self.file, &mut ranges);
-            let count = asked.map_err(|errno| self.explain(errno))?;
+            let found = walk.step(until);
             let took = began.elapsed();
-            let walked = VirtAddr(call.argument.walk_end);
-            let ranges = &ranges[..count];
-            for range in ranges {
-                each(
-                    VirtAddr(range.start),
-                    VirtAddr(range.end),
-                    Categories::from_bits_retain(range.categories),
-                );
-            }
-            match ranges.last() {
-                Some(last) if ranges.len() == RANGES_PER_CALL => {
-                    at = walked.max(VirtAddr(last.end));
-                }
-                _ => at = until,
+            for region in found.map_err(|errno| self.explain(errno))? {
+                each(region.start(), region.end(), region.categories());
             }
             // A program may reserve any number of terabytes and map next to nothing there.
             stride = if took < QUICK { (stride * 2).min(LONGEST_STRIDE) } else { STRIDE };
-            if after_stride(took).is_break() && at < end {
-                return Ok(ControlFlow::Break(at));
+            if after_stride(took).is_break() && walk.at() < end {
+                return Ok(ControlFlow::Break(walk.at()));
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -630,64 +571,6 @@ fn runs(ranges: &[PmdRange]) -> impl Iterator<Item = &[PmdRange]> {
     ranges.chunk_by(|range, next| range.end() == next.start())
 }
 
-/// One call of the ioctl.
-struct ScanCall {
-    argument: pm_scan_arg,
-}
-
-impl ScanCall {
-    fn new(start: VirtAddr, end: VirtAddr, filter: Filter) -> Self {
-        let argument = pm_scan_arg {
-            size: size_of::<pm_scan_arg>() as u64,
-            flags: 0,
-            start: start.0,
-            end: end.0,
-            walk_end: 0,
-            vec: 0,
-            vec_len: 0,
-            max_pages: 0,
-            category_inverted: filter.none.bits(),
-            category_mask: (filter.all | filter.none).bits(),
-            category_anyof_mask: filter.any.bits(),
-            return_mask: filter.report.bits(),
-        };
-        Self { argument }
-    }
-
-    /// Asks about the memory of a pagemap; how many of `ranges` were written.
-    fn ask(&mut self, pagemap: &OwnedFd, ranges: &mut [page_region]) -> rustix::io::Result<usize> {
-        self.argument.vec = ranges.as_mut_ptr().expose_provenance() as u64;
-        self.argument.vec_len = ranges.len() as u64;
-        // SAFETY: the argument points into `ranges`, which nothing else touches meanwhile, and the
-        // kernel writes at most the number of ranges given with it.
-        let count = unsafe { rustix::ioctl::ioctl(pagemap.as_fd(), &mut *self) }?;
-        Ok(count.min(ranges.len()))
-    }
-}
-
-// SAFETY: the opcode is PAGEMAP_SCAN's, whose argument is a `pm_scan_arg`; its result is the
-// number of ranges written.
-unsafe impl Ioctl for &mut ScanCall {
-    type Output = usize;
-
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        opcode::read_write::<pm_scan_arg>(b'f', 16)
-    }
-
-    fn as_ptr(&mut self) -> *mut core::ffi::c_void {
-        (&raw mut self.argument).cast()
-    }
-
-    unsafe fn output_from_ptr(
-        out: IoctlOutput,
-        _: *mut core::ffi::c_void,
-    ) -> rustix::io::Result<usize> {
-        Ok(usize::try_from(out).unwrap_or(0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -715,14 +598,6 @@ mod tests {
         let lengths: Vec<usize> = runs(&ranges).map(<[PmdRange]>::len).collect();
         assert_eq!(lengths, [3, 1, 2]);
         assert_eq!(runs(&[]).count(), 0);
-    }
-
-    #[test]
-    fn unknown_categories_are_kept() {
-        let unknown = Categories::from_bits_retain(1 << 40);
-        let odd = unknown | Categories::HUGE;
-        assert!(odd.contains(Categories::HUGE) && odd.contains(unknown));
-        assert!(!odd.contains(Categories::ZERO));
     }
 
     #[test]

@@ -1,95 +1,38 @@
-//! The ordinary memory that the program can still have: the machine's, and its cgroups'. `kernel` reads the
-//! same files with allocations, which threads of a guest may not make.
+//! The ordinary memory that the program can still have: the machine's, and what the limits of its cgroups leave by
+//! [the rule of `uapi`](superpage_uapi::cgroup#the-rule). Nothing here allocates, because threads of the program ask.
 
-use crate::sys;
-use core::ffi::CStr;
 use superpage_launch::KEPT;
+use superpage_uapi::file::File;
+use superpage_uapi::{cgroup, meminfo};
 use superpage_units::Bytes;
-
-const MEMINFO: &CStr = c"/proc/meminfo";
-const CGROUP: &CStr = c"/proc/self/cgroup";
-/// The bytes of a file that are read.
-const ROOM: usize = 600;
-const CGROUPS: &[u8] = b"/sys/fs/cgroup";
 
 /// Memory that can be had without taking it from anybody. None where that cannot be found out.
 pub(crate) fn available() -> Bytes {
-    machine().unwrap_or_default().min(cgroups().unwrap_or(Bytes(u64::MAX)))
+    let [available] = machine(["MemAvailable"]);
+    let mut least = available.unwrap_or_default();
+    let _ = File::directory(c"/").and_then(|root| {
+        cgroup::own_limits(&root, Bytes::ZERO, |group| least = least.min(group.left))
+    });
+    least
 }
 
 /// Whether memory is short on the machine: less than its [`KEPT`] part is available. Gigantic pages are no charge to the
 /// process's cgroup, whose limit does not count here.
 pub(crate) fn is_short() -> bool {
-    let both = |text: &[u8]| Some((available_in(text)?, total_in(text)?));
-    meminfo(both).is_some_and(|(available, total)| available.0 < total.0 / KEPT)
-}
-
-/// The memory that the kernel says is available.
-fn machine() -> Option<Bytes> {
-    meminfo(available_in)
+    let [total, available] = machine(["MemTotal", "MemAvailable"]);
+    total.zip(available).is_some_and(|(total, available)| available.0 < total.0 / KEPT)
 }
 
 /// The memory of the machine; zero where it cannot be found out.
 pub(crate) fn total() -> Bytes {
-    meminfo(total_in).unwrap_or_default()
+    let [total] = machine(["MemTotal"]);
+    total.unwrap_or_default()
 }
 
-/// Reads `/proc/meminfo`, as far as its third line.
-fn meminfo<T>(read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
-    let mut text = [0; ROOM];
-    let file = sys::open(MEMINFO, libc::O_RDONLY).ok()?;
-    let length = sys::read(&file, &mut text).ok()?;
-    read(text.get(..length)?)
-}
-
-fn available_in(text: &[u8]) -> Option<Bytes> {
-    field(text, "MemAvailable:")
-}
-
-fn total_in(text: &[u8]) -> Option<Bytes> {
-    field(text, "MemTotal:")
-}
-
-fn field(text: &[u8], name: &str) -> Option<Bytes> {
-    let text = core::str::from_utf8(text).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(Bytes(kilobytes * 1024))
-}
-
-/// The memory that the cgroups of the process leave, each of them and those around it; nothing without cgroup v2.
-fn cgroups() -> Option<Bytes> {
-    let mut text = [0; ROOM];
-    let file = sys::open(CGROUP, libc::O_RDONLY).ok()?;
-    let length = sys::read(&file, &mut text).ok()?;
-    let line = text
-        .get(..length)?
-        .split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"0::"))?;
-    let mut group = line;
-    let mut least = Bytes(u64::MAX);
-    loop {
-        if let (Some(limit), Some(used)) =
-            (value(group, b"/memory.max"), value(group, b"/memory.current"))
-        {
-            least = least.min(Bytes(limit.saturating_sub(used)));
-        }
-        let Some(parent) = group.iter().rposition(|byte| *byte == b'/').filter(|at| *at > 0) else {
-            return Some(least);
-        };
-        group = group.get(..parent)?;
-    }
-}
-
-/// The number in a file of a cgroup; nothing if there is none, such as `max`.
-fn value(group: &[u8], file: &[u8]) -> Option<u64> {
-    let mut path = [0; ROOM + 40];
-    let mut end = 0;
-    for part in [CGROUPS, group, file] {
-        path.get_mut(end..end + part.len())?.copy_from_slice(part);
-        end += part.len();
-    }
-    sys::number(CStr::from_bytes_until_nul(&path).ok()?)
+/// What the kernel says of the machine's memory by these names.
+fn machine<const N: usize>(names: [&str; N]) -> [Option<Bytes>; N] {
+    let file = File::open(meminfo::PATH);
+    file.and_then(|file| meminfo::sizes(&file, names)).unwrap_or([None; N])
 }
 
 #[cfg(test)]
@@ -97,10 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn available_memory_is_read() {
-        let text = b"MemTotal:       24683956 kB\nMemFree: 1 kB\nMemAvailable:   23533000 kB\nBuffers: 2 kB\n";
-        assert_eq!(available_in(text), Some(Bytes(23_533_000 * 1024)));
-        assert_eq!(available_in(b"MemTotal: 1 kB\n"), None);
-        assert!(machine().is_some_and(|bytes| bytes > Bytes(1 << 20)));
+    fn this_machine_has_memory_for_a_test() {
+        assert!(available() > Bytes(1 << 20) && total() > available());
     }
 }

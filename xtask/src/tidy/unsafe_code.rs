@@ -1,5 +1,5 @@
 //! Where `unsafe` may be: in `kernel`, in `runtime`, and in a file that says so of `array`, its bindings for C and Python, `lab`,
-//! `launch` or `malloc`, and in one of `graph`.
+//! `launch`, `malloc` or `uapi`, and in one of `graph`.
 
 use super::source;
 use super::tree::{Tree, Violation};
@@ -20,13 +20,14 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
 }
 
 /// The places in which a file may say that it needs unsafe code.
-const HOMES: [&str; 7] = [
+const HOMES: [&str; 8] = [
     "crates/array/",
     "crates/array_c/",
     "crates/graph/src/atomic.rs",
     "crates/lab/",
     "crates/launch/",
     "crates/malloc/",
+    "crates/uapi/",
     "python/",
 ];
 

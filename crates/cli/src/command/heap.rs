@@ -6,8 +6,9 @@ use crate::exit::{Failure, Outcome};
 use crate::heap::{HeapState, NoHeap, RunningHeap};
 use crate::show;
 use anyhow::anyhow;
+use std::path::Path;
 use std::time::{Duration, Instant};
-use superpage_kernel::status;
+use superpage_kernel::{meminfo, status};
 use superpage_launch::LEAST_MEMORY;
 use superpage_manager::find;
 use superpage_manager::process::ManagedProcess;
@@ -65,7 +66,7 @@ fn no_heap(process: &ManagedProcess, why: NoHeap) -> Failure {
 
 /// Has the heap take this much memory, and waits until the library knows.
 fn set(heap: &RunningHeap, name: &str, memory: Memory) -> Result<HeapState, Failure> {
-    let memory = enough(memory)?;
+    let memory = enough(memory, meminfo::read(Path::new("/proc"))?.total)?;
     let state = heap.look()?;
     let least = state.for_compressed + LEAST_MEMORY;
     if memory < least {

@@ -14,9 +14,8 @@ use super::demote;
 use super::slot::State;
 use super::{Cooldown, Gigantic};
 use crate::room;
-use crate::sys::{self, GIGANTIC, HUGE};
+use crate::sys::{self, GIGANTIC};
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_units::Bytes;
 
 /// The zeroes that a gigantic page must hold to be demoted. Chosen, not measured: copying the rest takes some 100 ms.
 const LEAST: usize = GIGANTIC / 8;
@@ -59,14 +58,11 @@ fn demote_bloated(gigantic: &Gigantic, slot: usize) {
     if gigantic.slots.state(slot) != State::Gigantic {
         return;
     }
-    let start = gigantic.slots.span(slot).start;
-    let ranges = (0..GIGANTIC).step_by(HUGE);
     // SAFETY: with the lock held the slot stays mapped by its gigantic page.
-    let zeroes = ranges.filter(|offset| unsafe { demote::is_zero(start + offset) }).count() * HUGE;
-    if zeroes < LEAST {
+    let needed = unsafe { demote::filled(gigantic.slots.span(slot)) };
+    if GIGANTIC - sys::to_usize(needed.0) < LEAST {
         return;
     }
-    let needed = Bytes((GIGANTIC - zeroes) as u64);
     match (gigantic.demote_for(slot, sys::process(), needed, None), gigantic.cooldown(slot)) {
         (Ok(()), _) => gigantic.was_demoted(&space, slot),
         (Err(_), Some(cooldown)) => cooldown.begin(),

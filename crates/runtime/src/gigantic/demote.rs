@@ -21,7 +21,7 @@ use superpage_units::{Bytes, Nanos};
 pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
 
 /// Copies the gigantic page that maps this slot to smaller pages, for a thread of the program that asks. The
-/// slot must be nobody else's to change. `needed` is the part of it that is not zero.
+/// slot must be nobody else's to change. `needed` is the part of it that is not zero, or all of it where nobody counted.
 ///
 /// # Errors
 /// The cause. The gigantic page is still there then, and nothing has changed.
@@ -35,7 +35,11 @@ pub(super) fn demote(
     if pins::may_be(asking) {
         return Err(Cause::MayPin);
     }
-    if room::available() < Bytes(needed.0 + MARGIN.0) {
+    let available = room::available();
+    let is_enough = |needed: Bytes| available >= Bytes(needed.0 + MARGIN.0);
+    // Counting reads all of the slot that is zero, so only a GiB that does not fit as a whole is counted.
+    // SAFETY: the slot is mapped by a gigantic page, which is nobody else's to change.
+    if !is_enough(needed) && !is_enough(unsafe { filled(slot) }) {
         return Err(Cause::NoMemory);
     }
     let staging = Staging::map().ok_or(Cause::NoMemory)?;
@@ -102,9 +106,20 @@ impl Writes {
 ///
 /// # Safety
 /// It must be mapped.
-pub(super) unsafe fn is_zero(start: usize) -> bool {
+unsafe fn is_zero(start: usize) -> bool {
     // SAFETY: the caller's promise. A thread of the program may write to it meanwhile.
     (0..HUGE / 8).all(|word| unsafe { (start as *const u64).add(word).read_volatile() } == 0)
+}
+
+/// The part of a slot that a demotion copies: the huge pages' worths that are not zero.
+///
+/// # Safety
+/// The slot must be mapped by a gigantic page.
+pub(crate) unsafe fn filled(slot: Span) -> Bytes {
+    let parts = (slot.start..slot.end()).step_by(HUGE);
+    // SAFETY: the caller's promise.
+    let filled = parts.filter(|start| !unsafe { is_zero(*start) }).count();
+    Bytes((filled * HUGE) as u64)
 }
 
 /// Copies a huge page's worth of memory, unless it is zero. What is written to it meanwhile may be copied or not.

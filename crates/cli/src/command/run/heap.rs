@@ -11,11 +11,10 @@ use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
-use superpage_kernel::Error;
-use superpage_kernel::meminfo;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_kernel::zram::{ZRAM, Zram};
+use superpage_kernel::{Error, cgroup, meminfo};
 use superpage_launch::{Heap, LEAST_MEMORY, MOST_COMPRESSED, MOST_SIZE, OpenFile, SPARE};
 use superpage_units::Bytes;
 
@@ -57,7 +56,8 @@ impl HeapFile {
             return Ok(None);
         };
         may_have_userfaultfd()?;
-        let memory = enough(memory)?;
+        let whole = whole()?;
+        let memory = enough(memory, whole)?;
         let size = arguments.heap_size.unwrap_or(Bytes(memory.0 * TIMES));
         if size < memory {
             return Err(Failure::Usage(format!(
@@ -69,8 +69,10 @@ impl HeapFile {
                 "--heap-size {size} is too much: give {MOST_SIZE} or less"
             )));
         }
-        let compressed = arguments.compressed.map_or(Ok(Bytes::ZERO), |size| part(size, memory))?;
-        let keep_available = arguments.keep_available.map_or(Ok(Bytes::ZERO), in_bytes)?;
+        let compressed =
+            arguments.compressed.map_or(Ok(Bytes::ZERO), |size| part(size, memory, whole))?;
+        let keep_available =
+            arguments.keep_available.map_or(Bytes::ZERO, |size| in_bytes(size, whole));
         let reserved = size + SPARE;
         if path == Path::new(COMPRESSED) {
             let (zram, file) = device(reserved)?;
@@ -109,9 +111,9 @@ impl HeapFile {
     }
 }
 
-/// The memory of a heap in bytes, unless that is too little.
-pub(in super::super) fn enough(memory: Memory) -> Result<Bytes, Failure> {
-    let memory = in_bytes(memory)?;
+/// The memory of a heap in bytes, unless that is too little. Parts are of `whole`.
+pub(in super::super) fn enough(memory: Memory, whole: Bytes) -> Result<Bytes, Failure> {
+    let memory = in_bytes(memory, whole);
     if memory < LEAST_MEMORY {
         return Err(Failure::Usage(format!(
             "--memory {memory} is too little: give {LEAST_MEMORY} or more"
@@ -121,8 +123,8 @@ pub(in super::super) fn enough(memory: Memory) -> Result<Bytes, Failure> {
 }
 
 /// The part of a heap's memory that is for compressed pages, in bytes, unless that is too little or leaves too little.
-fn part(of: Memory, memory: Bytes) -> Result<Bytes, Failure> {
-    let compressed = in_bytes(of)?;
+fn part(of: Memory, memory: Bytes, whole: Bytes) -> Result<Bytes, Failure> {
+    let compressed = in_bytes(of, whole);
     let most = memory.saturating_sub(LEAST_MEMORY).min(MOST_COMPRESSED);
     if most < LEAST_COMPRESSED {
         return Err(Failure::Usage(format!(
@@ -139,11 +141,19 @@ fn part(of: Memory, memory: Bytes) -> Result<Bytes, Failure> {
     Ok(compressed)
 }
 
-fn in_bytes(memory: Memory) -> Result<Bytes, Failure> {
-    Ok(match memory {
+fn in_bytes(memory: Memory, whole: Bytes) -> Bytes {
+    match memory {
         Memory::Bytes(bytes) => bytes,
-        Memory::Part(share) => meminfo::read(Path::new("/proc"))?.total.scaled(share.get()),
-    })
+        Memory::Part(share) => whole.scaled(share.get()),
+    }
+}
+
+/// The memory of which the program may have a part: the machine's, or the lowest limit of the cgroups that this process is in,
+/// which the program begins in.
+fn whole() -> Result<Bytes, Failure> {
+    let machine = meminfo::read(Path::new("/proc"))?.total;
+    let limited = cgroup::own_limits(Path::new("/"), Bytes::ZERO).unwrap_or_default();
+    Ok(limited.iter().fold(machine, |least, group| least.min(group.limit)))
 }
 
 /// Whether faults of the kernel can be heard as well.

@@ -5,11 +5,16 @@
 
 #![expect(unsafe_code, reason = "every function here is a system call")]
 
+mod pagemap;
+mod procmap;
+
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
 use superpage_units::{GIGANTIC_PAGE_BYTES, Nanos};
 use syscalls::{Sysno, syscall};
 
+pub(crate) use pagemap::{HUGE_PAGE, PRESENT, Pagemap, SWAPPED, ZERO};
+pub(crate) use procmap::{is_writable, vma_at};
 pub(crate) use syscalls::Errno;
 
 pub(crate) type Result<T> = core::result::Result<T, Errno>;
@@ -469,167 +474,6 @@ pub(crate) unsafe fn any(call: usize, arguments: [usize; 6]) -> Result<usize> {
         );
     }
     Errno::from_ret(answer)
-}
-
-/// The argument of PAGEMAP_SCAN, `struct pm_scan_arg`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct Scan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    found: u64,
-    room: u64,
-    most_pages: u64,
-    inverted: u64,
-    all_of: u64,
-    any_of: u64,
-    told: u64,
-}
-
-const PAGEMAP_SCAN: u32 = 0xC060_6610; // _IOWR('f', 16, struct pm_scan_arg)
-
-/// Pages that are in memory.
-pub(crate) const PRESENT: u64 = 1 << 3; // PAGE_IS_PRESENT
-/// Pages that are swapped out.
-pub(crate) const SWAPPED: u64 = 1 << 4; // PAGE_IS_SWAPPED
-/// Pages that map the kernel's page of zeroes.
-pub(crate) const ZERO: u64 = 1 << 5; // PAGE_IS_PFNZERO
-/// Base pages of huge pages.
-pub(crate) const HUGE_PAGE: u64 = 1 << 6; // PAGE_IS_HUGE
-
-/// A run of pages of the same kinds, as the kernel writes it (`struct page_region`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Found {
-    start: u64,
-    end: u64,
-    kinds: u64,
-}
-
-impl Found {
-    /// The place of the run.
-    pub(crate) const fn span(&self) -> Span {
-        Span { start: to_usize(self.start), length: to_usize(self.end - self.start) }
-    }
-
-    /// Whether its pages are of all these kinds.
-    pub(crate) const fn is(&self, kinds: u64) -> bool {
-        self.kinds & kinds == kinds
-    }
-}
-
-/// Runs of pages that are told at a time.
-const RUNS: usize = 128;
-
-/// The page tables of the process. Kept open where a later open could be refused: the program may give up rights.
-#[derive(Debug)]
-pub(crate) struct Pagemap(Descriptor);
-
-impl Pagemap {
-    /// Opens it.
-    pub(crate) fn open() -> Result<Self> {
-        Ok(Self(open(c"/proc/thread-self/pagemap", libc::O_RDONLY)?))
-    }
-
-    /// Tells the pages of a span that are of any of these kinds, in address order.
-    ///
-    /// # Errors
-    /// What the kernel says where it cannot tell.
-    pub(crate) fn scan(&self, span: Span, kinds: u64, mut tell: impl FnMut(&Found)) -> Result<()> {
-        let mut runs = [Found::default(); RUNS];
-        scan_by(self, span, kinds, &mut runs, 0, |found| found.iter().for_each(&mut tell))
-    }
-
-    /// Whether nothing is mapped in a span, and nothing of it is swapped out.
-    ///
-    /// # Errors
-    /// As of [`Pagemap::scan`].
-    pub(crate) fn is_empty(&self, span: Span) -> Result<bool> {
-        let mut is_empty = true;
-        let mut run = [Found::default()];
-        let kinds = PRESENT | SWAPPED;
-        scan_by(self, span, kinds, &mut run, 1, |found| is_empty &= found.is_empty())?;
-        Ok(is_empty)
-    }
-}
-
-/// Scans with so much room; at most so many pages, if that is not 0.
-fn scan_by(
-    pagemap: &Pagemap,
-    span: Span,
-    kinds: u64,
-    runs: &mut [Found],
-    most_pages: u64,
-    mut tell: impl FnMut(&[Found]),
-) -> Result<()> {
-    let mut start = span.start as u64;
-    while start < span.end() as u64 {
-        let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            start,
-            end: span.end() as u64,
-            found: runs.as_mut_ptr() as u64,
-            room: runs.len() as u64,
-            most_pages,
-            any_of: kinds,
-            told: PRESENT | SWAPPED | ZERO | HUGE_PAGE,
-            ..Scan::default()
-        };
-        let argument = core::ptr::from_mut(&mut scan);
-        // SAFETY: the structure is the request's, and says how much room there is.
-        let count = unsafe { syscall!(Sysno::ioctl, pagemap.0.0, PAGEMAP_SCAN, argument) }?;
-        tell(runs.get(..count).unwrap_or_default());
-        if most_pages > 0 {
-            break;
-        }
-        start = scan.walk_end.max(start + PAGE as u64);
-    }
-    Ok(())
-}
-
-/// The argument of PROCMAP_QUERY, `struct procmap_query`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct Query {
-    size: u64,
-    flags: u64,
-    address: u64,
-    start: u64,
-    end: u64,
-    rights: u64,
-    others: [u64; 7],
-}
-
-const PROCMAP_QUERY: u32 = 0xC068_6611; // _IOWR('f', 17, struct procmap_query)
-
-/// The VMA that holds this address.
-///
-/// # Errors
-/// ENOENT if nothing is mapped there, and what the kernel says where it cannot tell.
-pub(crate) fn vma_at(address: usize) -> Result<Span> {
-    query(address).map(|(vma, _)| vma)
-}
-
-/// Whether the program may write at this address.
-///
-/// # Errors
-/// As of [`vma_at`].
-pub(crate) fn is_writable(address: usize) -> Result<bool> {
-    const WRITABLE: u64 = 2; // PROCMAP_QUERY_VMA_WRITABLE
-    query(address).map(|(_, rights)| rights & WRITABLE != 0)
-}
-
-fn query(address: usize) -> Result<(Span, u64)> {
-    let maps = open(c"/proc/thread-self/maps", libc::O_RDONLY)?;
-    let mut query =
-        Query { size: size_of::<Query>() as u64, address: address as u64, ..Query::default() };
-    // SAFETY: the structure is the request's, and says how large it is.
-    unsafe { syscall!(Sysno::ioctl, maps.0, PROCMAP_QUERY, &raw mut query) }?;
-    let (start, end) = (to_usize(query.start), to_usize(query.end));
-    Ok((Span { start, length: end - start }, query.rights))
 }
 
 /// Reads memory of this process, also where it may not be read.
