@@ -95,6 +95,8 @@ fn value(group: &[u8], file: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::string::String;
 
     #[test]
     fn available_memory_is_read() {
@@ -102,5 +104,45 @@ mod tests {
         assert_eq!(available_in(text), Some(Bytes(23_533_000 * 1024)));
         assert_eq!(available_in(b"MemTotal: 1 kB\n"), None);
         assert!(machine().is_some_and(|bytes| bytes > Bytes(1 << 20)));
+    }
+
+    #[test]
+    fn a_file_of_a_cgroup_that_is_not_there_has_no_number() {
+        assert_eq!(value(b"/no such cgroup", b"/memory.max"), None);
+        assert_eq!(
+            value(&[b'x'; ROOM + 40], b"/memory.max"),
+            None,
+            "there is no room for its path"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_line_of_a_name_is_read(
+            lines in prop::collection::vec(
+                (prop::sample::select(std::vec!["MemTotal", "MemAvailable", "MemFree", "HugePages_Total"]),
+                 0_u64..1 << 50, 0_usize..9, prop::sample::select(std::vec![" kB", "", " MB"])),
+                0..12,
+            ),
+        ) {
+            let text: String = lines
+                .iter()
+                .map(|(name, value, width, unit)| std::format!("{name}: {value:>width$}{unit}\n"))
+                .collect();
+            let first = |wanted: &str| {
+                let (_, value, _, unit) = lines.iter().find(|(name, ..)| *name == wanted)?;
+                (*unit == " kB").then_some(Bytes(value * 1024))
+            };
+            assert_eq!(available_in(text.as_bytes()), first("MemAvailable"));
+            assert_eq!(total_in(text.as_bytes()), first("MemTotal"));
+        }
+
+        #[test]
+        fn any_bytes_have_an_amount_or_none(
+            rest in prop::collection::vec(prop_oneof![0x30_u8..0x3a, any::<u8>()], 0..60),
+        ) {
+            let text = [b"MemTotal: ", &rest[..], b" kB\n"].concat();
+            let _ = total_in(&text);
+        }
     }
 }

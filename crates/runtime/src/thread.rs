@@ -246,11 +246,58 @@ unsafe extern "C" fn clone(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
 
     #[test]
     fn threads_are_counted_by_the_kernel() {
         let stat = b"7 (a) b) S 1 7 7 0 -1 4194560 87 0 0 0 0 0 0 0 20 0 5 0 9 0 0\n";
         assert_eq!(threads_in(stat), Some(5));
         assert_eq!(threads_in(b"7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_thread_runs_until_it_ends() {
+        let (asked, ended) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| (sys::thread(), has_ended(sys::thread())));
+            let (number, asked) = other.join().expect("it does not panic");
+            // The kernel tells the one who waits for a thread a little before that is gone.
+            let ended = (0..1_000).any(|_| {
+                std::thread::yield_now();
+                has_ended(number)
+            });
+            (asked, ended)
+        });
+        assert!(!asked && ended);
+        assert!(has_ended(0) && !has_ended(sys::process()), "there is no thread of that number");
+    }
+
+    #[test]
+    fn none_of_the_threads_has_ended_where_none_was_started() {
+        assert!(!one_has_ended() && !service_has_ended() && !all_have_ended());
+        assert!(!lost_one()());
+        assert_eq!((running(), ended_of_faults(3)), (0, 3));
+        assert!(!program_has_one(), "the tests run in a thread beside the first");
+    }
+
+    proptest! {
+        #[test]
+        fn threads_are_counted_whatever_the_program_is_called(
+            name in prop::collection::vec(prop_oneof![Just(b')'), Just(b' '), any::<u8>()], 0..16),
+            fields in prop::collection::vec(any::<i32>(), 49),
+        ) {
+            let text: Vec<_> = fields.iter().map(|field| std::format!(" {field}")).collect();
+            let stat = [b"7 (", &name[..], b") S", text.concat().as_bytes(), b"\n"].concat();
+            // Behind the state, which is the third field of all, it is the twentieth.
+            assert_eq!(threads_in(&stat), usize::try_from(fields[20 - 4]).ok());
+            assert_eq!(end::fields(&stat).map(Iterator::count), Some(1 + fields.len()));
+        }
+
+        #[test]
+        fn any_text_has_a_number_of_threads_or_none(
+            text in prop::collection::vec(prop_oneof![Just(b')'), Just(b' '), any::<u8>()], 0..80),
+        ) {
+            let _ = threads_in(&text);
+        }
     }
 }
