@@ -426,3 +426,94 @@ pub(crate) fn demote_for(
     }
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
+    use std::vec::Vec;
+
+    /// As [`Mailbox::next`], for threads that the program does not have.
+    fn next(mailbox: &Mailbox) -> Kind {
+        loop {
+            let state = mailbox.state.load(Acquire);
+            if let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind as u32 == state) {
+                return kind;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn each_request_is_carried_out_once_and_gets_its_own_answer(
+            requests in prop::collection::vec(
+                (prop::sample::select(Kind::ALL.to_vec()), 0_usize..9, (0_usize..99, 0_usize..99),
+                 prop::sample::select(std::vec![Answer::Done, Answer::Refused])),
+                1..20,
+            ),
+        ) {
+            let mailbox = Mailbox::default();
+            let serve = || {
+                let answer = |(.., answer): &(Kind, usize, (usize, usize), Answer)| {
+                    let kind = next(&mailbox);
+                    let part = mailbox.part.each_ref().map(|word| word.load(Relaxed));
+                    let [slot, stack] =
+                        [&mailbox.slot, &mailbox.stack].map(|word| word.load(Relaxed));
+                    let asking = mailbox.asking.load(Relaxed);
+                    mailbox.answer(*answer);
+                    (kind, slot, part, asking, stack)
+                };
+                requests.iter().map(answer).collect::<Vec<_>>()
+            };
+            let asked: Vec<_> = std::thread::scope(|scope| {
+                let service = scope.spawn(serve);
+                for (kind, slot, (start, length), answer) in requests.iter().copied() {
+                    let part = Span { start, length };
+                    assert_eq!(mailbox.ask_about(kind, slot, part), answer);
+                    assert_eq!(mailbox.state.load(Relaxed), IDLE, "the next one may ask");
+                }
+                service.join().expect("it does not panic")
+            });
+            let here = 0_u8;
+            for ((kind, slot, (start, length), _), asked) in requests.iter().zip(&asked) {
+                let (told_kind, told_slot, part, asking, stack) = *asked;
+                assert_eq!((told_kind, told_slot, part), (*kind, *slot, [*start, *length]));
+                assert_eq!(asking, sys::thread());
+                assert!(stack.abs_diff(core::ptr::from_ref(&here).addr()) < NEAR);
+            }
+        }
+    }
+
+    #[test]
+    fn no_request_is_taken_for_an_answer() {
+        let words = Kind::ALL.map(|kind| kind as u32);
+        let mut all: Vec<u32> = words.into_iter().chain([IDLE, DONE, REFUSED]).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), Kind::ALL.len() + 3);
+    }
+
+    #[test]
+    fn who_asks_is_woken_by_the_answer_and_does_not_look_again_first() {
+        let mailbox = Mailbox::default();
+        let woken_after = || {
+            std::thread::scope(|scope| {
+                let asking = scope.spawn(|| {
+                    assert_eq!(mailbox.ask(Kind::Register, 1), Answer::Done);
+                    Instant::now()
+                });
+                next(&mailbox);
+                std::thread::sleep(Duration::from_millis(20));
+                let answered = Instant::now();
+                mailbox.answer(Answer::Done);
+                asking.join().expect("it does not panic") - answered
+            })
+        };
+        let fastest = (0..3).map(|_| woken_after()).min().expect("there were some");
+        assert!(fastest < Duration::from_nanos(sys::LOOK.0 / 2), "{fastest:?}");
+    }
+}
