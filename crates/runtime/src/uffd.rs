@@ -329,11 +329,10 @@ mod tests {
     /// A pipe in the place of a userfaultfd, and the descriptor by which messages come to it.
     fn piped(fault_threads: usize) -> (&'static Userfaultfd, Descriptor) {
         let mut ends = [0; 2];
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: the kernel writes two descriptors.
-        assert_eq!(
-            unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) },
-            0
-        );
+        let made = unsafe { libc::pipe2(ends.as_mut_ptr(), flags) };
+        assert_eq!(made, 0);
         (of(Descriptor(ends[0]), fault_threads), Descriptor(ends[1]))
     }
 
