@@ -210,3 +210,69 @@ fn write(symbol: *const Symbol, value: usize) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Mmap;
+
+    #[test]
+    fn the_value_of_a_symbol_is_written_where_nobody_may_write() {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses an unused place.
+        let start = unsafe { sys::mmap(Mmap::anywhere(PAGE, protection, 0)) }.expect("a page");
+        let page = Span { start, length: PAGE };
+        let symbols = start as *const Symbol;
+        for index in [0, 1, 7, PAGE / size_of::<Symbol>() - 1] {
+            // SAFETY: the page is the test's, and zero bytes are symbols.
+            let symbol = unsafe {
+                sys::mprotect(page, libc::PROT_READ).expect("the page is mapped");
+                symbols.add(index)
+            };
+            assert!(write(symbol, 0x1234 + index));
+            // SAFETY: the page can be read.
+            assert_eq!(unsafe { (*symbol).value }, 0x1234 + index);
+            assert!(sys::is_writable(start) != Ok(true), "the page is what it was");
+        }
+        // SAFETY: the page is the test's.
+        let words = unsafe { core::slice::from_raw_parts(start as *const usize, PAGE / 8) };
+        assert_eq!(words.iter().filter(|word| **word != 0).count(), 4, "nothing else is written");
+        // SAFETY: nobody uses the page any more.
+        unsafe { sys::munmap(start, PAGE) }.expect("the page is mapped");
+    }
+
+    #[test]
+    fn a_symbol_that_cannot_be_written_is_left() {
+        // Nothing is ever mapped so low.
+        assert!(!write(core::ptr::without_provenance(64), 1));
+    }
+
+    #[test]
+    fn one_thread_redirects_and_the_others_wait_for_it() {
+        before(libc::RTLD_NOW | libc::RTLD_GLOBAL);
+        assert_eq!(REDIRECTING.load(Acquire), NOT_YET, "such a library needs nothing");
+        let ended = std::thread::spawn(sys::thread).join().expect("it does not panic");
+        // What a fork leaves whose parent was redirecting in another thread.
+        for state in [NOT_YET, ended] {
+            REDIRECTING.store(state, Release);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        before(libc::RTLD_NOW | libc::RTLD_DEEPBIND);
+                        assert_eq!(REDIRECTING.load(Acquire), DONE);
+                    });
+                }
+            });
+        }
+        REDIRECTING.store(sys::thread(), Release);
+        before(libc::RTLD_DEEPBIND);
+        assert_eq!(REDIRECTING.load(Acquire), sys::thread(), "a signal handler does not wait");
+        REDIRECTING.store(DONE, Release);
+    }
+
+    #[test]
+    fn a_thread_of_another_process_is_not_of_this_one() {
+        assert!(is_of_this_process(sys::thread()));
+        assert!(!is_of_this_process(1), "the first process is not ours");
+    }
+}

@@ -84,6 +84,8 @@ fn fields(stat: &[u8]) -> Option<core::str::SplitWhitespace<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
 
     #[test]
     fn threads_are_counted_by_the_kernel() {
@@ -97,5 +99,26 @@ mod tests {
         assert_eq!(exit_code_in(b"7 (a) b) Z 1 7 0 0 1792\n"), Some(7));
         assert_eq!(exit_code_in(b"7 (Z 1) S 1 7 0 0 0\n"), None);
         assert_eq!(exit_code_in(b"7"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn threads_are_counted_whatever_the_program_is_called(
+            name in prop::collection::vec(prop_oneof![Just(b')'), Just(b' '), any::<u8>()], 0..16),
+            fields in prop::collection::vec(any::<i32>(), 49),
+        ) {
+            let text: Vec<_> = fields.iter().map(|field| std::format!(" {field}")).collect();
+            let stat = [b"7 (", &name[..], b") S", text.concat().as_bytes(), b"\n"].concat();
+            // Behind the state, which is the third field of all, it is the twentieth.
+            assert_eq!(threads_in(&stat), usize::try_from(fields[20 - 4]).ok());
+            assert_eq!(super::fields(&stat).map(Iterator::count), Some(1 + fields.len()));
+        }
+
+        #[test]
+        fn any_text_has_a_number_of_threads_or_none(
+            text in prop::collection::vec(prop_oneof![Just(b')'), Just(b' '), any::<u8>()], 0..80),
+        ) {
+            let _ = threads_in(&text);
+        }
     }
 }

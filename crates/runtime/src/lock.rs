@@ -249,7 +249,11 @@ mod tests {
                     drop(lock.take());
                     Instant::now()
                 });
-                std::thread::sleep(Duration::from_millis(20));
+                let is_waited_for = (0..200).any(|_| {
+                    std::thread::sleep(Duration::from_millis(10));
+                    lock.raw.0.load(Relaxed) == WAITED_FOR
+                });
+                assert!(is_waited_for, "who waits says so, and sleeps");
                 let given_back = Instant::now();
                 drop(guard);
                 waiting.join().expect("it does not panic") - given_back

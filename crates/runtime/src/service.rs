@@ -77,14 +77,8 @@ impl Mailbox {
     fn next(&self, process: &Process, stat: Option<&Stat>) -> Request {
         loop {
             let state = self.state.load(Acquire);
-            if let Some(kind) = state.checked_sub(FIRST) {
-                let [start, length] = self.part.each_ref().map(|word| word.load(Relaxed));
-                return Request {
-                    kind,
-                    part: Span { start, length },
-                    asking: self.asking.load(Relaxed),
-                    stack: self.stack.load(Relaxed),
-                };
+            if let Some(request) = self.request() {
+                return request;
             }
             sys::futex_wait_for(&self.state, state, sys::LOOK);
             if let Some(stat) = stat {
@@ -92,6 +86,18 @@ impl Mailbox {
             }
             look_after_threads(process);
         }
+    }
+
+    /// The request that there is now.
+    fn request(&self) -> Option<Request> {
+        let kind = self.state.load(Acquire).checked_sub(FIRST)?;
+        let [start, length] = self.part.each_ref().map(|word| word.load(Relaxed));
+        Some(Request {
+            kind,
+            part: Span { start, length },
+            asking: self.asking.load(Relaxed),
+            stack: self.stack.load(Relaxed),
+        })
     }
 
     fn answer(&self, answer: Answer) {
@@ -139,5 +145,81 @@ pub(crate) fn run(process: &Process) {
     loop {
         let request = process.areas.mailbox.next(process, stat.as_ref());
         process.areas.mailbox.answer(process.backing().carry_out(&request));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
+    use std::vec::Vec;
+
+    /// As [`Mailbox::next`], for threads that the program does not have.
+    fn next(mailbox: &Mailbox) -> Request {
+        loop {
+            if let Some(request) = mailbox.request() {
+                return request;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn each_request_is_carried_out_once_and_gets_its_own_answer(
+            requests in prop::collection::vec(
+                (0_u32..9, (0_usize..99, 0_usize..99),
+                 prop::sample::select(std::vec![Answer::Done, Answer::Refused])),
+                1..20,
+            ),
+        ) {
+            let mailbox = Mailbox::default();
+            let serve = || {
+                let answer = |(.., answer): &(u32, (usize, usize), Answer)| {
+                    let request = next(&mailbox);
+                    mailbox.answer(*answer);
+                    request
+                };
+                requests.iter().map(answer).collect::<Vec<_>>()
+            };
+            let asked: Vec<_> = std::thread::scope(|scope| {
+                let service = scope.spawn(serve);
+                for (kind, (start, length), answer) in requests.iter().copied() {
+                    assert_eq!(mailbox.ask(kind, Span { start, length }), answer);
+                    assert_eq!(mailbox.state.load(Relaxed), IDLE, "the next one may ask");
+                }
+                service.join().expect("it does not panic")
+            });
+            let here = 0_u8;
+            for ((kind, (start, length), _), asked) in requests.iter().zip(&asked) {
+                let part = Span { start: *start, length: *length };
+                assert_eq!((asked.kind, asked.part), (*kind, part));
+                assert_eq!(asked.asking, sys::thread());
+                assert!(asked.stack.abs_diff(core::ptr::from_ref(&here).addr()) < 16 * sys::PAGE);
+            }
+        }
+    }
+
+    #[test]
+    fn who_asks_is_woken_by_the_answer_and_does_not_look_again_first() {
+        let mailbox = Mailbox::default();
+        let woken_after = || {
+            std::thread::scope(|scope| {
+                let asking = scope.spawn(|| {
+                    assert_eq!(mailbox.ask(1, Span { start: 0, length: 0 }), Answer::Done);
+                    Instant::now()
+                });
+                next(&mailbox);
+                std::thread::sleep(Duration::from_millis(20));
+                let answered = Instant::now();
+                mailbox.answer(Answer::Done);
+                asking.join().expect("it does not panic") - answered
+            })
+        };
+        let fastest = (0..3).map(|_| woken_after()).min().expect("there were some");
+        assert!(fastest < Duration::from_nanos(sys::LOOK.0 / 2), "{fastest:?}");
     }
 }

@@ -248,3 +248,32 @@ unsafe extern "C" fn clone(
         "2: ret",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_runs_until_it_ends() {
+        let (asked, ended) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| (sys::thread(), has_ended(sys::thread())));
+            let (number, asked) = other.join().expect("it does not panic");
+            // The kernel tells the one who waits for a thread a little before that is gone.
+            let ended = (0..1_000).any(|_| {
+                std::thread::yield_now();
+                has_ended(number)
+            });
+            (asked, ended)
+        });
+        assert!(!asked && ended);
+        assert!(has_ended(0) && !has_ended(sys::process()), "there is no thread of that number");
+    }
+
+    #[test]
+    fn none_of_the_threads_has_ended_where_none_was_started() {
+        assert!(!one_has_ended() && !service_has_ended() && !all_have_ended());
+        assert!(!lost_one()());
+        assert_eq!((running(), ended_of_faults(3)), (0, 3));
+        assert!(!program_has_one(), "the tests run in a thread beside the first");
+    }
+}

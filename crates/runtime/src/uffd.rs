@@ -313,3 +313,112 @@ impl<'a> FaultReader<'a> {
 fn range(span: Span) -> raw::uffdio_range {
     raw::uffdio_range { start: span.start as u64, len: span.length as u64 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::boxed::Box;
+    use std::io::Error;
+    use std::vec::Vec;
+
+    /// A pipe in the place of a userfaultfd, and the descriptor by which messages come to it.
+    fn piped(fault_threads: usize) -> (&'static Userfaultfd, Descriptor) {
+        let mut ends = [0; 2];
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: the kernel writes two descriptors.
+        let made = unsafe { libc::pipe2(ends.as_mut_ptr(), flags) };
+        assert_eq!(made, 0);
+        (of(Descriptor(ends[0]), fault_threads), Descriptor(ends[1]))
+    }
+
+    /// A userfaultfd is never dropped, because its last thread closes it.
+    fn of(descriptor: Descriptor, fault_threads: usize) -> &'static Userfaultfd {
+        Box::leak(Box::new(Userfaultfd {
+            descriptor,
+            has_failed: AtomicBool::new(false),
+            fault_threads,
+            left: AtomicUsize::new(fault_threads),
+            is_closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Whether somebody still reads what is written there.
+    fn is_read(writer: &Descriptor, bytes: &[u8]) -> bool {
+        // SAFETY: the bytes live.
+        let written = unsafe { libc::write(writer.0, bytes.as_ptr().cast(), bytes.len()) };
+        if written < 0 {
+            assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EPIPE));
+        }
+        written >= 0
+    }
+
+    /// A message as the kernel writes it, of eight bytes at a time: the event, and of a fault its flags and its address.
+    fn message(event: u8, flags: u64, address: u64) -> Vec<u8> {
+        [event.into(), flags, address, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_fault_is_read_as_the_kernel_wrote_it(
+            faults in prop::collection::vec(
+                (prop_oneof![3 => Just(0x12_u8), 1 => 0x10_u8..0x18], 0_u64..8, any::<usize>()),
+                1..20,
+            ),
+        ) {
+            let (uffd, writer) = piped(1);
+            let reader = FaultReader::new(uffd);
+            for (event, flags, address) in faults {
+                assert!(is_read(&writer, &message(event, flags, address as u64)));
+                let kind = if flags & 2 != 0 { Kind::WriteProtected } else { Kind::Missing };
+                let access = if flags & 1 != 0 { Access::Write } else { Access::Read };
+                let expected = (event == 0x12).then_some(Fault { address, kind, access });
+                assert_eq!(reader.next(), expected);
+            }
+            assert!(!uffd.has_failed());
+            drop(writer);
+            assert_eq!(reader.next(), None, "nothing more is told");
+            uffd.leave();
+        }
+
+        #[test]
+        fn the_descriptor_is_closed_when_each_thread_has_left_or_ended(
+            threads in 1_usize..9,
+            steps in prop::collection::vec(prop_oneof![Just(None), (0_usize..4).prop_map(Some)], 0..20),
+        ) {
+            let (uffd, writer) = piped(threads);
+            let (mut has_left, mut is_closed) = (0, false);
+            for step in steps {
+                match step {
+                    None if has_left == threads => continue,
+                    None => {
+                        uffd.leave();
+                        has_left += 1;
+                        is_closed |= has_left == threads;
+                    }
+                    Some(ended) => {
+                        uffd.close_without(ended);
+                        is_closed |= has_left + ended >= threads;
+                    }
+                }
+                assert_eq!(is_read(&writer, b"x"), !is_closed);
+            }
+            assert_eq!(uffd.fault_threads(), threads);
+            uffd.close_without(threads);
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_cannot_be_read_has_failed() {
+        let (uffd, writer) = piped(1);
+        let broken = of(writer, 1);
+        assert_eq!(FaultReader { uffd: broken, epoll: None }.next(), None);
+        assert!(broken.has_failed() && !uffd.has_failed());
+        uffd.wake(Span { start: 0, length: PAGE });
+        assert!(uffd.has_failed(), "a pipe lets nobody go on");
+        uffd.leave();
+        broken.leave();
+    }
+}

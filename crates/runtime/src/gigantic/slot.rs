@@ -251,7 +251,9 @@ mod tests {
                     }
                     Step::Wait(slot) => {
                         let state = model.get(slot).copied().unwrap_or(State::Ordinary);
-                        if ![State::Serving, State::Changing].contains(&state) {
+                        let is_settled = ![State::Serving, State::Changing].contains(&state);
+                        assert_eq!(state.is_settled(), is_settled);
+                        if is_settled {
                             assert_eq!(slots.wait(slot), state);
                         }
                     }

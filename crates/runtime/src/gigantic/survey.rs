@@ -291,12 +291,15 @@ mod tests {
 
     #[test]
     fn what_is_outside_of_all_slots_is_empty() {
-        let survey = survey(&[3], &BTreeMap::from([(3 * RANGES, Seen::default())]));
+        let mapped = Seen { present: BasePages(1), ..Seen::default() };
+        let survey = survey(&[3, 7], &BTreeMap::from([(7 * RANGES, mapped)]));
         survey.check();
-        for number in [0, 3 * RANGES - 1, 3 * RANGES, 4 * RANGES, 9 * RANGES] {
+        for number in [0, 3 * RANGES - 1, 3 * RANGES, 4 * RANGES, 5 * RANGES, 8 * RANGES] {
             assert_eq!(survey.range(range(number)).mapping, Mapping::Empty);
         }
-        assert_eq!(survey.next_mapped(VirtAddr(0)), None);
+        assert_eq!(survey.range(range(7 * RANGES)).mapping, Mapping::Base);
+        assert_eq!(survey.next_mapped(VirtAddr(0)), Some(range(7 * RANGES)));
+        assert_eq!(survey.next_mapped(VirtAddr((7 * GIGANTIC + 1) as u64)), None);
         Survey::default().check();
     }
 }

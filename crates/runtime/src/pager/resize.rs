@@ -276,6 +276,27 @@ mod tests {
     }
 
     #[test]
+    fn small_changes_are_followed_up_to_the_most_only() {
+        let mib = Bytes::from_mib;
+        let size = size(mib(1000), mib(0), mib(200));
+        let follow = |there, available| {
+            let seen = Some((mib(there), mib(available)));
+            size.follow(Bytes::ZERO, seen).now
+        };
+        assert_eq!(follow(600, 150), mib(550));
+        assert_eq!(follow(550, 205), mib(550), "the change is small");
+        assert_eq!(follow(550, 646), mib(996));
+        assert_eq!(follow(996, 5000), mib(1000), "that is all there may be");
+    }
+
+    #[test]
+    fn a_heap_that_has_less_than_the_least_keeps_what_it_has() {
+        let size = size(Bytes::from_mib(8), Bytes::ZERO, Bytes(1));
+        assert_eq!(size.fitting(Bytes::ZERO, Bytes::ZERO), Bytes::from_mib(8));
+        size.check();
+    }
+
+    #[test]
     fn what_is_available_is_looked_at_by_one_and_not_again_at_once() {
         let all = size(Bytes::from_mib(100), Bytes::ZERO, Bytes(1));
         assert!(all.is_look_due() && !all.is_look_due());

@@ -458,7 +458,7 @@ fn compare_slot(space: &Space, model: &Model, slot: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn a_random_program_finds_the_areas_as_a_list_of_stretches_has_them(
