@@ -69,12 +69,12 @@ pub(crate) struct SlotPages {
 }
 
 /// A set of pages of a slot, by the two bits of a page.
-type Kind = fn(u64, u64) -> u64;
+type Pages = fn(u64, u64) -> u64;
 
-const TAKEN: Kind = |anonymous, marked| anonymous | marked;
-const FREE: Kind = |anonymous, marked| !(anonymous | marked);
-const PLAIN: Kind = |anonymous, marked| anonymous & marked;
-const NOT_PLAIN: Kind = |anonymous, marked| !(anonymous & marked);
+const TAKEN: Pages = |anonymous, marked| anonymous | marked;
+const FREE: Pages = |anonymous, marked| !(anonymous | marked);
+const PLAIN: Pages = |anonymous, marked| anonymous & marked;
+const NOT_PLAIN: Pages = |anonymous, marked| !(anonymous & marked);
 
 impl SlotPages {
     /// Whether no page of it is the program's.
@@ -119,9 +119,9 @@ impl SlotPages {
     }
 
     /// The first page of this kind among these.
-    fn first(&self, kind: Kind, pages: Range<usize>) -> Option<usize> {
+    fn first(&self, which: Pages, pages: Range<usize>) -> Option<usize> {
         masks(pages).find_map(|(index, mask)| {
-            let found = kind(*self.anonymous.get(index)?, *self.marked.get(index)?) & mask;
+            let found = which(*self.anonymous.get(index)?, *self.marked.get(index)?) & mask;
             (found != 0).then(|| index * 64 + found.trailing_zeros() as usize)
         })
     }
@@ -382,9 +382,9 @@ impl Space {
         Some(Span { start, length: end - start })
     }
 
-    fn first(&self, kind: Kind, span: Span) -> Option<(usize, usize)> {
+    fn first(&self, which: Pages, span: Span) -> Option<(usize, usize)> {
         self.parts(span)
-            .find_map(|(index, pages)| Some((index, self.slot(index)?.first(kind, pages)?)))
+            .find_map(|(index, pages)| Some((index, self.slot(index)?.first(which, pages)?)))
     }
 
     /// Whether all of a span in the areas is the program's plain memory.

@@ -27,7 +27,7 @@ pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
 /// The cause. The gigantic page is still there then, and nothing has changed.
 pub(super) fn demote(
     gigantic: &Gigantic,
-    writes: Writes,
+    writes: Holding,
     slot: Span,
     asking: u32,
     needed: Bytes,
@@ -57,7 +57,7 @@ pub(super) fn demote(
     Ok(())
 }
 
-fn held(writes: Writes, slot: Span, staging: &Staging, asking: u32) -> Result<(), Cause> {
+fn held(writes: Holding, slot: Span, staging: &Staging, asking: u32) -> Result<(), Cause> {
     writes.hold(slot).map_err(|_| Cause::Kernel)?;
     // A descriptor that was opened since the first look may have a write under way by now.
     if pins::may_be(asking) {
@@ -74,7 +74,7 @@ fn held(writes: Writes, slot: Span, staging: &Staging, asking: u32) -> Result<()
 
 /// The way in which writes to a gigantic page are held.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Writes {
+pub(super) enum Holding {
     /// The kernel has them wait.
     Wait(&'static Userfaultfd),
     /// The program's only thread is the one that asks, and waits. A write by another process is refused if it begins
@@ -82,7 +82,7 @@ pub(super) enum Writes {
     Refused,
 }
 
-impl Writes {
+impl Holding {
     fn hold(self, slot: Span) -> sys::Result<()> {
         match self {
             Self::Wait(uffd) => uffd.hold_writes(slot),

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "reserves what nobody uses")]
 
 use super::Gigantic;
-use super::demote::{self, Writes};
+use super::demote::{self, Holding};
 use super::promote;
 use super::slot::State;
 use crate::areas::Threads;
@@ -166,7 +166,7 @@ impl Gigantic {
         let its_stack = Span { start: request.stack.saturating_sub(NEAR), length: 2 * NEAR };
         let is_near = self.slots.span(slot).overlap(its_stack).is_some();
         let may_refuse = || !is_near && self.program_has_one_thread();
-        let otherwise = (self.uffd().is_none() && may_refuse()).then_some(Writes::Refused);
+        let otherwise = (self.uffd().is_none() && may_refuse()).then_some(Holding::Refused);
         let all = Bytes(GIGANTIC as u64);
         self.demote_for(slot, request.asking, all, otherwise).is_ok()
     }
@@ -181,14 +181,14 @@ impl Gigantic {
         slot: usize,
         asking: u32,
         needed: Bytes,
-        otherwise: Option<Writes>,
+        otherwise: Option<Holding>,
     ) -> Result<(), Cause> {
         if !self.slots.begin(slot, State::Gigantic, State::Changing) {
             return Err(Cause::Kernel);
         }
         let span = self.slots.span(slot);
         let uffd = self.uffd();
-        let writes = uffd.map(Writes::Wait).or(otherwise).ok_or(self.cause_of_no_uffd());
+        let writes = uffd.map(Holding::Wait).or(otherwise).ok_or(self.cause_of_no_uffd());
         let done = writes.and_then(|writes| demote::demote(self, writes, span, asking, needed));
         if let Err(cause) = done {
             self.areas.counters.refused.add(cause);
