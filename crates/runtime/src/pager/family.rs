@@ -400,6 +400,7 @@ mod tests {
         let child = child_of(&parent);
         parent.free(0, 0b11);
         assert!(!parent.take(0, 0b1) && parent.own(0) == 0b100);
+        assert!(!parent.take(0, 0b1_0001) && parent.own(0) == 0b100, "of two pages one is taken");
         assert!(parent.take(0, 0b1000) && !child.take(0, 0b1000));
         child.free(0, 0b1);
         assert!(parent.take(0, 0b1));
