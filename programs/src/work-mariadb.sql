@@ -1,0 +1,14 @@
+create database d; use d;
+create table t (n int primary key, k int, s varchar(100), key(k)) engine=innodb;
+insert into t select seq, mod(seq * 7919, 1000003), concat('text ', seq) from seq_1_to_300000;
+select count(*), sum(k), max(s) from t;
+update t set s = repeat('x', 90) where mod(n, 3) = 0; delete from t where mod(n, 7) = 0;
+select count(*), sum(length(s)) from t;
+create table a engine=aria as select * from t; alter table a add index(k); check table a, t;
+create temporary table m engine=memory as select n, k from t where n < 50000; select count(*), sum(k) from m;
+select count(*) from t x join a y on x.k = y.k where x.n < 100000;
+select max(c) from (select k, row_number() over (order by s, n) c from t) w;
+checksum table t, a;
+alter table t row_format=compressed; optimize table t; select count(distinct s) from t;
+set global innodb_buffer_pool_size = 67108864; do sleep(1); set global innodb_buffer_pool_size = 134217728; do sleep(1);
+select sum(n) from t;

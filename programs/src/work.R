@@ -1,0 +1,11 @@
+# Vectors that are copied when they change, the collector, a stack that is exhausted, children by fork, a failing allocation.
+x <- as.numeric(seq_len(5e6)); y <- x; y[1] <- 7; cat("vectors", sum(x), sum(y), "\n")
+l <- lapply(1:200000, function(n) list(n, as.character(n))); invisible(gc()); cat("lists", length(l), l[[77777]][[2]], "\n")
+e <- new.env(hash = TRUE); for (n in 1:50000) assign(paste0("k", n), n, envir = e); cat("names", length(ls(e)), "\n")
+m <- matrix((1:1e6 * 7919) %% 1009, 1000); cat("product", sum(diag(m %*% t(m))), "\n")
+r <- tryCatch((function(f, n) f(f, n + 1))(function(f, n) 1 + f(f, n + 1), 1), error = function(e) "too deep", stackOverflowError = function(e) "too deep"); cat("deep", r, "\n")
+z <- tryCatch(numeric(1e14), error = function(e) "too large"); cat("large", z, "\n")
+library(parallel); p <- unlist(mclapply(1:6, function(k) sum(as.numeric(1:(k * 1e6))), mc.cores = 3)); cat("forked", p, "\n")
+cat("model", round(coef(lm(y ~ x, data.frame(x = 1:10000, y = 3 * (1:10000) + (1:10000 %% 7)))), 6), "\n")
+s <- paste(rep("abc", 3e6), collapse = ""); cat("text", nchar(gsub("b", "xx", s)), "\n")
+cat("child", system("exit 3"), "\n"); invisible(gc()); cat("sorted", sum(sort((1:2e6 * 7919) %% 2000003)[1:100]), "\n")
