@@ -217,7 +217,7 @@ pub(crate) struct Run {
     /// Write what was done as JSON into this file, at the program's end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
-    /// Print no report
+    /// Print no report, nor that the program runs unmanaged; what failed is still said
     #[arg(long)]
     pub(crate) quiet: bool,
     /// The program and its arguments

@@ -103,6 +103,11 @@ fn guests() -> Vec<Test> {
         ("a_small_process_with_a_gigantic_page_is_seen", gigantic, a_small_process_is_seen),
         ("nobody_waits_for_a_stopped_program", parts.clone(), nobody_waits_for_a_stopped_program),
         (
+            "the_dynamic_linker_has_its_program_managed",
+            able.clone(),
+            the_dynamic_linker_has_its_program_managed,
+        ),
+        (
             "who_cannot_be_managed_runs_unmanaged",
             parts.clone(),
             who_cannot_be_managed_runs_unmanaged,
@@ -470,8 +475,10 @@ fn a_program_ends_as_without() -> Ended {
     }
     for signal in [Signal::KILL, Signal::SEGV, Signal::TERM] {
         let words = ["die".to_owned(), signal.as_raw().to_string()];
-        let status = command(&["--quiet"], &[&words[0], &words[1]])?.status()?;
-        ensure!(status.signal() == Some(signal.as_raw()), "{signal:?}: {status:?}");
+        let output = command(&["--malloc", "keep"], &[&words[0], &words[1]])?.output()?;
+        ensure!(output.status.signal() == Some(signal.as_raw()), "{signal:?}: {output:?}");
+        let said = Said::from(output).err;
+        ensure!(!said.contains("0 B in the areas"), "{signal:?}: {said}");
     }
     let file = ["run", "--report", "/nowhere/report.json", "true"];
     let said: Said = Command::new(PROGRAM).args(file).output()?.into();
@@ -655,11 +662,29 @@ fn who_cannot_be_managed_runs_unmanaged() -> Ended {
     let said: Said =
         Command::new(PROGRAM).arg("run").arg(&linked).args(["exit", "7"]).output()?.into();
     ensure!(said.code == Some(7) && said.err.contains("linked statically"), "{said:?}");
+    let quietly = ["run", "--quiet"];
+    let said: Said =
+        Command::new(PROGRAM).args(quietly).arg(&linked).args(["exit", "7"]).output()?.into();
+    ensure!(said.code == Some(7) && said.err.is_empty(), "{said:?}");
     // Its data may be larger than memory.
     let heap = ["run", "--heap", "/var/tmp", "--memory", "64M"];
     let said: Said =
         Command::new(PROGRAM).args(heap).arg(&linked).args(["exit", "7"]).output()?.into();
     ensure!(said.code == Some(3) && said.err.contains("cannot have a heap"), "{said:?}");
+    Ok(())
+}
+
+/// The linker that is told which program to load is no program that is linked statically, as its file looks.
+fn the_dynamic_linker_has_its_program_managed() -> Ended {
+    let program = programs().as_ref()?.join("program");
+    let directory = TempDir::new()?;
+    let file = directory.path().join("report.json");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--report"]).arg(&file).args(["--", "/lib64/ld-linux-x86-64.so.2"]);
+    command.arg(&program).args(["touch", "1"]);
+    Said::from(command.output()?).done()?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    ensure!(report["most_mapped_bytes"].as_u64() >= Some(GIGANTIC_PAGE_BYTES), "{report}");
     Ok(())
 }
 

@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     // Also SIGXFSZ, which what is said here may cause where standard error is a file and `ulimit -f` is low.
     let mut signals = SignalsInfo::<WithOrigin>::new(NAMED.into_iter().chain(UNNAMED))
         .context("signals cannot be set up")?;
-    let (heap_wanted, shared) = match why_not(&file) {
+    let (heap_wanted, shared) = match why_not(&file, rest) {
         _ if std::env::var_os(OUT).is_some_and(|value| !value.is_empty()) => {
             (false, Err(format!("{OUT} is set")))
         }
@@ -84,7 +84,10 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     if let Ok(shared) = &shared {
         shared.pass_on(&mut command, arguments, heap.as_ref());
     }
-    let shared = shared.inspect_err(|why| show::note(&format!("{why}; it runs unmanaged"))).ok();
+    if let (Err(why), false) = (&shared, arguments.quiet) {
+        show::note(&format!("{why}; it runs unmanaged"));
+    }
+    let shared = shared.ok();
     own_beginning::pass_on(&mut command);
     // From here on nothing may fail while the program runs.
     let none = Counters::default();
@@ -105,18 +108,9 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         Some(_) => Report::of_heap(counters),
         None => Report::of(counters, in_pool.unwrap_or(PageSize::Gigantic)),
     };
-    if let Some(file) = &mut report
-        && let Err(error) = writeln!(file, "{}", seen.as_json())
-    {
-        show::note(&format!("the report could not be written: {error}"));
-    }
-    if let Some(trouble) = seen.trouble() {
-        show::note(&trouble);
-    }
-    if let (Some(why), true) = (seen.why_unmanaged(), shared.is_some()) {
-        show::note(why);
-    } else if !arguments.quiet && shared.is_some() {
-        show::report(&seen.in_words());
+    say_what_failed(&seen, report.as_mut());
+    if !arguments.quiet && shared.is_some() {
+        show::report(&seen.in_words(status));
         if let Some(why) = no_supply.filter(|_| seen.lacked_pages()) {
             show::note(&why);
         }
@@ -144,9 +138,22 @@ fn open_report(path: &Path) -> Result<File, Failure> {
     })
 }
 
-/// The reason why the library cannot be loaded into the program, as the end of a sentence, and the program's kind.
-fn why_not(file: &Path) -> Option<(&'static str, Kind)> {
-    let kind = program::kind(file);
+/// Says what failed, also where nothing else is to be said, and writes the report into its file.
+fn say_what_failed(seen: &Report, file: Option<&mut File>) {
+    if let Some(file) = file
+        && let Err(error) = writeln!(file, "{}", seen.as_json())
+    {
+        show::note(&format!("the report could not be written: {error}"));
+    }
+    if let Some(trouble) = seen.trouble() {
+        show::note(&trouble);
+    }
+}
+
+/// The reason why the library cannot be loaded into a program that is started with these arguments, as the end of a sentence, and
+/// the program's kind.
+fn why_not(file: &Path, arguments: &[OsString]) -> Option<(&'static str, Kind)> {
+    let kind = program::kind(file, arguments);
     let others = std::env::var_os(PRELOAD).unwrap_or_default();
     let is_sanitized = program::has_sanitizer_in(others.as_encoded_bytes());
     let why = "is run with a sanitizer in LD_PRELOAD, which has to see all of its memory";

@@ -3,7 +3,7 @@
 use object::elf::{PT_INTERP, SHT_PROGBITS};
 use object::read::elf::{ElfFile64, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +25,8 @@ pub(super) enum Kind {
     OtherLibc,
     /// The program is linked with a sanitizer, as a library or as a part of it, which must see all of its memory.
     Sanitized,
+    /// The file is a program of 32 bits.
+    Narrow,
     /// The file is no 64-bit program of this architecture, or cannot be understood.
     Foreign,
 }
@@ -48,6 +50,7 @@ impl Kind {
             Self::Sanitized => {
                 Some("is linked with a sanitizer, which has to see all of its memory")
             }
+            Self::Narrow => Some("is a program of 32 bits, into which no library of ours fits"),
             Self::Foreign => Some("is no 64-bit ELF program or script that we can read"),
         }
     }
@@ -106,8 +109,60 @@ fn may_run(found: &Metadata) -> bool {
 /// The interpreters that a script may name one after the other; the kernel follows as many.
 const DEPTH: usize = 4;
 
-/// The kind of a program, from its file. A script has the kind of its interpreter.
-pub(super) fn kind(file: &Path) -> Kind {
+/// The kind of a program, from its file. A script has the kind of its interpreter, and the dynamic linker that of the program
+/// which these arguments have it load.
+pub(super) fn kind(file: &Path, arguments: &[OsString]) -> Kind {
+    match kind_of_file(file) {
+        Kind::Static if is_linker(file) => match loaded_by_linker(arguments) {
+            // The linker looks for such a name among libraries.
+            Some(program) if !program.as_bytes().contains(&b'/') => Kind::Manageable,
+            Some(program) => match kind_of_file(Path::new(program)) {
+                // The linker says itself what is wrong with two of these, and does not give a program the rights of its owner.
+                Kind::Narrow | Kind::Foreign | Kind::Privileged => Kind::Manageable,
+                kind => kind,
+            },
+            None => Kind::Manageable,
+        },
+        kind => kind,
+    }
+}
+
+/// Whether the file is glibc's dynamic linker, by the name that it gives itself.
+fn is_linker(file: &Path) -> bool {
+    let Ok(bytes) = std::fs::read(file) else { return false };
+    let Ok(elf) = ElfFile64::<Endianness>::parse(&*bytes) else { return false };
+    let names = elf.section_by_name(".dynstr").and_then(|names| names.data().ok());
+    let mut names = names.unwrap_or_default().split(|byte| *byte == 0);
+    names.any(|name| name.starts_with(GLIBC))
+}
+
+/// The program that the dynamic linker is to load; none where it only speaks of itself.
+fn loaded_by_linker(arguments: &[OsString]) -> Option<&OsString> {
+    const WITH_VALUE: [&str; 7] = [
+        "--library-path",
+        "--glibc-hwcaps-prepend",
+        "--glibc-hwcaps-mask",
+        "--inhibit-rpath",
+        "--audit",
+        "--preload",
+        "--argv0",
+    ];
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--") => return arguments.next(),
+            Some(option) if WITH_VALUE.contains(&option) => {
+                arguments.next();
+            }
+            Some(option) if option.starts_with("--") => {}
+            _ => return Some(argument),
+        }
+    }
+    None
+}
+
+/// The kind of a program or script, from its file alone.
+fn kind_of_file(file: &Path) -> Kind {
     let mut file = file.to_owned();
     for _ in 0..DEPTH {
         let Ok(metadata) = file.metadata() else { return Kind::Foreign };
@@ -150,6 +205,9 @@ fn interpreter(begin: &[u8]) -> Option<PathBuf> {
 const GLIBC: &[u8] = b"ld-linux-x86-64.so";
 
 fn elf(bytes: &[u8]) -> Kind {
+    if bytes.starts_with(b"\x7fELF\x01") {
+        return Kind::Narrow;
+    }
     let Ok(elf) = ElfFile64::<Endianness>::parse(bytes) else { return Kind::Foreign };
     let endian = elf.endian();
     let linker = elf.elf_program_headers().iter().find(|header| header.p_type(endian) == PT_INTERP);
@@ -211,6 +269,7 @@ mod tests {
 
     #[test]
     fn programs_are_told_apart() {
+        let kind = |file: &Path| kind(file, &[]);
         let directory = tempfile::tempdir().expect("there is room");
         let at = |name, text: &[u8], mode| executable(directory.path(), name, text, mode);
         assert_eq!(kind(Path::new("/bin/sh")), Kind::Manageable);
@@ -224,6 +283,35 @@ mod tests {
         assert_eq!(kind(&at("empty", b"", 0o755)), Kind::Manageable);
         assert_eq!(kind(&at("text", b"echo\n", 0o755)), Kind::Manageable);
         assert_eq!(kind(&at("cut", b"\x7fELF", 0o755)), Kind::Foreign);
+        assert_eq!(kind(&at("narrow", b"\x7fELF\x01\x01\x01", 0o755)), Kind::Narrow);
+    }
+
+    #[test]
+    fn the_dynamic_linker_has_the_kind_of_the_program_that_it_loads() {
+        let linker = Path::new("/lib64/ld-linux-x86-64.so.2");
+        let of = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            kind(linker, &words)
+        };
+        let directory = tempfile::tempdir().expect("there is room");
+        let own = std::env::current_exe().expect("a test has a file");
+        let mut bytes = std::fs::read(own).expect("it can be read");
+        let at =
+            bytes.windows(GLIBC.len()).position(|part| part == GLIBC).expect("it has a linker");
+        bytes[at..at + 2].copy_from_slice(b"my");
+        let other = executable(directory.path(), "other", &bytes, 0o755);
+        let other = other.to_str().expect("a text");
+        assert_eq!(of(&["/bin/sh", "-c", "true"]), Kind::Manageable);
+        assert_eq!(
+            of(&["--library-path", "/a", "--argv0", "b", "--inhibit-cache", "/bin/sh"]),
+            Kind::Manageable
+        );
+        assert_eq!(of(&["--preload", "/bin/sh", other]), Kind::OtherLibc);
+        assert_eq!(of(&["--", other]), Kind::OtherLibc);
+        assert_eq!(of(&[linker.to_str().expect("a text")]), Kind::Static);
+        for words in [&[][..], &["--help"], &["libc.so.6"], &["/nowhere/program"]] {
+            assert_eq!(of(words), Kind::Manageable, "{words:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use crate::heap::HeapState;
 use crate::show;
 use serde_json::{Value, json};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Cause, Counters, FORMAT};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Nanos, PageSize};
@@ -94,9 +96,8 @@ impl Report {
         Self { heap: Some(HeapState::of(&counters.heap)), ..Self::of(counters, PageSize::Huge) }
     }
 
-    /// The reason why the library left the program alone, as a sentence, where it is one to be said also where no report is
-    /// wanted.
-    pub(super) fn why_unmanaged(&self) -> Option<&'static str> {
+    /// The reason why the library left the program alone, as a sentence, where it is all that there is to be said.
+    fn why_unmanaged(&self) -> Option<&'static str> {
         let found = self.refused.iter().find(|(cause, _)| *cause == Cause::Instrumented);
         found.map(|(cause, _)| cause.as_str())
     }
@@ -114,11 +115,29 @@ impl Report {
         of_heap.or_else(|| self.lost_thread.then(|| LOST.into()))
     }
 
-    /// In a few lines.
-    pub(super) fn in_words(&self) -> String {
+    /// In a few lines, of a program that ended so.
+    pub(super) fn in_words(&self, end: ExitStatus) -> String {
+        if let Some(why) = self.why_unmanaged() {
+            return format!("superpage: {why}\n");
+        }
+        let signal = end.signal();
         if !self.is_managed {
-            return "superpage: the program ran unmanaged: the library was not loaded into it\n"
-                .into();
+            return match signal {
+                None => {
+                    "superpage: the program ran unmanaged: the library was not loaded into it\n"
+                        .into()
+                }
+                Some(signal) => format!(
+                    "superpage: signal {signal} ended the program before the library began, or it was not loaded into it\n"
+                ),
+            };
+        }
+        let place = if self.heap.is_some() { "heap" } else { "areas" };
+        if self.most_mapped == Bytes(0) {
+            let before =
+                signal.map_or(String::new(), |signal| format!(" before signal {signal} ended it"));
+            return format!("superpage: the program had nothing in the {place}{before}\n")
+                + &self.refused_in_words();
         }
         if let Some(heap) = &self.heap {
             let most = self.most_mapped;
@@ -156,11 +175,16 @@ impl Report {
                 show::time(self.longest_demotion),
             );
         }
-        for (cause, count) in &self.refused {
+        text + &self.refused_in_words()
+    }
+
+    /// A line for each cause of refusals.
+    fn refused_in_words(&self) -> String {
+        let line = |(cause, count): &(Cause, u64)| {
             let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-            text += &format!("superpage: refused {times}: {}\n", cause.as_str());
-        }
-        text
+            format!("superpage: refused {times}: {}\n", cause.as_str())
+        };
+        self.refused.iter().map(line).collect()
     }
 
     /// The most pages of this size of a pool that ever were the program's.
@@ -189,5 +213,50 @@ impl Report {
             "refused": refused,
             "heap": self.heap.as_ref().map(HeapState::as_json),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status of a process that signal 11 ended.
+    const FAULT: i32 = 11;
+
+    fn said(counters: &Counters, status: i32) -> String {
+        Report::of(counters, PageSize::Gigantic).in_words(ExitStatus::from_raw(status))
+    }
+
+    #[test]
+    fn what_was_counted_before_a_signal_is_said() {
+        let counters = Counters::default();
+        let never_loaded = said(&counters, 0);
+        assert!(never_loaded.contains("was not loaded into it"), "{never_loaded}");
+        let cut_short = said(&counters, FAULT);
+        assert!(cut_short.contains("signal 11 ended the program before"), "{cut_short}");
+        counters.format.store(FORMAT, Relaxed);
+        assert_eq!(said(&counters, 0), "superpage: the program had nothing in the areas\n");
+        counters.refused.add(Cause::Limited);
+        let nothing = said(&counters, FAULT);
+        assert!(nothing.contains("in the areas before signal 11 ended it\n"), "{nothing}");
+        assert!(nothing.contains("refused once: the address space"), "{nothing}");
+        counters.mapped(Bytes(4 << 20));
+        assert!(said(&counters, FAULT).contains("4.0 MiB in the areas at most"));
+        let heap = Counters::default();
+        heap.format.store(FORMAT, Relaxed);
+        let of_heap = Report::of_heap(&heap).in_words(ExitStatus::from_raw(FAULT));
+        assert_eq!(
+            of_heap,
+            "superpage: the program had nothing in the heap before signal 11 ended it\n"
+        );
+    }
+
+    #[test]
+    fn a_program_that_the_library_leaves_alone_has_one_line() {
+        let counters = Counters::default();
+        counters.format.store(FORMAT, Relaxed);
+        counters.refused.add(Cause::Instrumented);
+        let text = said(&counters, 0);
+        assert!(text.contains("sanitizer") && text.lines().count() == 1, "{text}");
     }
 }
