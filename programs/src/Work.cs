@@ -34,7 +34,7 @@ class Work {
         int zero = large.Count - 20;
         try { Console.WriteLine(1 / zero); } catch (DivideByZeroException) { Console.WriteLine("zero"); }
         Console.WriteLine("parallel " + Enumerable.Range(1, 1000000).AsParallel().Sum(x => (long)x));
-        using (var map = MemoryMappedFile.CreateNew(null, 50000000)) using (var view = map.CreateViewAccessor()) {
+        using (var map = MemoryMappedFile.CreateFromFile("mapped", System.IO.FileMode.Create, null, 50000000)) using (var view = map.CreateViewAccessor()) {
             view.Write(40000000, 77); Console.WriteLine("mapped " + view.ReadInt32(40000000));
         }
         var tasks = Enumerable.Range(0, 50).Select(k => Task.Run(() => Enumerable.Range(0, 10000).Select(x => x.ToString()).Count())).ToArray();

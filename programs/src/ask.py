@@ -5,9 +5,17 @@ import http.client
 import socket
 import sys
 import threading
+import time
 
 place, paths, count = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3])
 seen, lock = collections.Counter(), threading.Lock()
+
+# The server may be about to begin.
+for _ in range(200):
+    with socket.socket(socket.AF_UNIX) as probe:
+        if probe.connect_ex(place) == 0:
+            break
+    time.sleep(0.05)
 
 
 class Connection(http.client.HTTPConnection):

@@ -15,7 +15,7 @@ __attribute__((noinline)) long hot(long seed) {
 
 static void *work(void *number) {
     long kept = 0;
-    for (int turn = 0; turn < 100; turn++) {
+    for (int turn = 0; turn < 40; turn++) {
         char *block = malloc(200000 + turn * 1000);
         memset(block, turn, 200000);
         kept += hot(turn) & 1;

@@ -1,4 +1,4 @@
-;; Lists, strings, hash tables and the collector, threads, children, and nesting that is too deep.
+;; -*- lexical-binding: t -*- Lists, strings, hash tables and the collector, threads, children, and nesting that is too deep.
 (setq gc-cons-threshold 4000000)
 (let ((table (make-hash-table :test 'equal)) (sum 0))
   (dotimes (n 400000) (puthash (format "key-%d" n) (list n (* n n)) table))

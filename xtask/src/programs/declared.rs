@@ -123,10 +123,10 @@ impl Way {
     /// The options of `superpage` in this way, with a heap in `directory`.
     pub(crate) fn options(self, program: &Program, directory: &str) -> String {
         match self {
-            Self::Run | Self::Each => "run --quiet --".to_owned(),
-            Self::Keep => "run --quiet --malloc keep --".to_owned(),
-            Self::Children => "run --quiet --children --".to_owned(),
-            Self::Heap => format!("run --quiet --heap {directory} {} --", program.heap),
+            Self::Run | Self::Each => "run --".to_owned(),
+            Self::Keep => "run --malloc keep --".to_owned(),
+            Self::Children => "run --children --".to_owned(),
+            Self::Heap => format!("run --heap {directory} {} --", program.heap),
         }
     }
 }
@@ -189,8 +189,8 @@ mod tests {
     fn a_heap_is_a_way_with_options_of_the_program() {
         let text = "[[program]]\nname = \"a\"\nabout = \"b\"\ncommand = \"$SP c\"\nheap = \"--memory 1G\"\n";
         let program = parse(text).unwrap().remove(0);
-        assert_eq!(Way::Heap.options(&program, "/d"), "run --quiet --heap /d --memory 1G --");
-        assert_eq!(Way::Keep.options(&program, "/d"), "run --quiet --malloc keep --");
+        assert_eq!(Way::Heap.options(&program, "/d"), "run --heap /d --memory 1G --");
+        assert_eq!(Way::Keep.options(&program, "/d"), "run --malloc keep --");
     }
 
     #[test]
