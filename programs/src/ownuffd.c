@@ -31,7 +31,7 @@ static void *serve(void *none) {
 }
 
 int main(int count, char **words) {
-    size_t size = (size_t)2 << 30;
+    size_t size = (size_t)1 << 30;
     block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (count > 1 && !strcmp(words[1], "device")) {
         int device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);

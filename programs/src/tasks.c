@@ -28,7 +28,7 @@ static void *work(void *none) {
 }
 
 int main(void) {
-    size_t size = (size_t)3 << 30;
+    size_t size = (size_t)1 << 30;
     char *block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memset(block, 1, 8 << 20);
     pthread_t threads[3];

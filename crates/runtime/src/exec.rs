@@ -113,7 +113,12 @@ fn refuses_us(program: &CStr) -> bool {
     let Ok(file) = sys::open(program, libc::O_RDONLY | libc::O_NONBLOCK) else { return false };
     let mut bytes = [0; PAGE];
     let Ok(length) = sys::read(&file, &mut bytes) else { return false };
-    let Some(linker) = linker_in(bytes.get(..length).unwrap_or_default()) else { return false };
+    let beginning = bytes.get(..length).unwrap_or_default();
+    // The linker of 32 bits would complain of each of our libraries.
+    if beginning.starts_with(b"\x7fELF\x01") {
+        return true;
+    }
+    let Some(linker) = linker_in(beginning) else { return false };
     let holds = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).any(|part| part == name);
     if !holds(linker, GLIBC) {
         return true;

@@ -117,7 +117,7 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
     );
     let areas: &'static Areas = Box::leak(Box::new(areas));
     let gigantic = Gigantic::new(areas, states, cooldowns, gives, config.ready);
-    let heap = config.heap.map(|heap| Heap::new(areas, heap, config.parent));
+    let heap = config.heap.map(|heap| Heap::new(areas, heap, config.parent, config.counters));
     // Without a heap nearly all of it is unmapped where the program limits its address space.
     if heap.is_some() {
         areas.limited.note_own(before);

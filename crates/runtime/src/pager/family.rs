@@ -9,6 +9,9 @@
 //! lock when the table of descriptors goes through which it was taken: at the end of the process, also by SIGKILL, and when it
 //! executes another program. The table is that of the library's threads, so it is never shared with another process.
 //!
+//! The memory that they share is a part of a file of `superpage run`, behind its counters. So the program that a member becomes
+//! (execve) finds it: the member has ended then, and the new program becomes another one beside the children that go on.
+//!
 //! The file has room for a whole heap for each member. If it has not, it grows at a fork. It never shrinks.
 
 #![expect(unsafe_code, reason = "shares memory between processes, and locks bytes of a file")]
@@ -40,6 +43,9 @@ enum Life {
     /// A process that has its byte locked.
     Locked = 2,
 }
+
+/// No member.
+const NOBODY: usize = usize::MAX;
 
 /// The generation of a member is counted in the bits above its [`Life`].
 const GENERATION: u64 = 4;
@@ -88,51 +94,77 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// A family of one, in a file with room for a heap of this size.
+    /// The family whose memory lies in this file, behind the first page: each has room for a heap of this size in the heap's file.
+    /// The process is none of its members yet.
     ///
     /// # Errors
-    /// ENOMEM where there is no address space to share.
-    pub(super) fn new(size: Bytes) -> Result<Self> {
+    /// ENOMEM where there is no address space to share, and what the kernel says.
+    pub(super) fn new(shared: &Descriptor, size: Bytes) -> Result<Self> {
         let share = sys::to_usize(size.0 / HUGE_PAGE_BYTES) * PER_RANGE;
-        Self::of_up_to(MEMBERS, share).or_else(|_| Self::of_up_to(1, share))
-    }
-
-    fn of_up_to(members: usize, share: usize) -> Result<Self> {
-        let words = members * share / PER_WORD;
+        let words = MEMBERS * share / PER_WORD;
         let header = size_of::<Shared>().next_multiple_of(PAGE);
+        let length = (header + MEMBERS * words * size_of::<u64>()).next_multiple_of(PAGE);
+        sys::make_longer(shared, (PAGE + length) as u64)?;
         let asked = Mmap {
             address: 0,
-            length: (header + members * words * size_of::<u64>()).next_multiple_of(PAGE),
+            length,
             protection: libc::PROT_READ | libc::PROT_WRITE,
-            flags: libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            descriptor: -1,
-            offset: 0,
+            flags: libc::MAP_SHARED | libc::MAP_NORESERVE,
+            descriptor: shared.0,
+            offset: PAGE as i64,
         };
         // SAFETY: the kernel chooses an unused place.
         let start = unsafe { sys::mmap(asked) }?;
-        sys::leave_out_of_dumps(Span { start, length: asked.length });
-        // SAFETY: it was just mapped, is never unmapped, and zero bytes are the values of both.
+        sys::leave_out_of_dumps(Span { start, length });
+        // SAFETY: it was just mapped, is never unmapped, and any bytes are the values of both.
         let (shared, bits) = unsafe {
             let bits = (start + header) as *const AtomicU64;
-            (&*(start as *const Shared), core::slice::from_raw_parts(bits, members * words))
+            (&*(start as *const Shared), core::slice::from_raw_parts(bits, MEMBERS * words))
         };
-        shared.pages.store(share as u64, SeqCst);
-        Ok(Self { shared, bits, share, words, me: 0 })
+        Ok(Self { shared, bits, share, words, me: NOBODY })
     }
 
-    /// Begins with the file: its length, and the lock of the first member.
+    /// Becomes a member that has nothing in the heap's file yet.
     ///
     /// # Errors
-    /// EAGAIN or EACCES where another process has the lock: the file is its heap. What else the kernel says of the file. On a
-    /// file system without locks nobody can fork with a pager.
-    pub(super) fn begin(&self, file: &Descriptor) -> Result<()> {
-        self.shared.length.store(sys::file_length(file)?, SeqCst);
-        match lock(file, self.me) {
-            Ok(()) => self.shared.members[self.me].state.store(Life::Locked as u64, SeqCst),
-            Err(errno @ (Errno::EAGAIN | Errno::EACCES)) => return Err(errno),
-            Err(_) => {}
+    /// EAGAIN or EACCES where another process has a lock of the file, which is none of the family's: it is that one's heap. ENOMEM
+    /// where the family is as large as it may be, EIO of a file that was truncated, and what else the kernel says. On a file system
+    /// without locks nobody can fork with a pager.
+    pub(super) fn begin(self, file: &Descriptor) -> Result<Self> {
+        let (shared, length) = (self.shared, sys::file_length(file)?);
+        let share = self.share as u64;
+        let is_new = shared.pages.compare_exchange(0, share, SeqCst, SeqCst).is_ok();
+        if is_new {
+            shared.length.store(length, SeqCst);
+            match lock(file, 0) {
+                Ok(()) if (0..MEMBERS).any(|at| is_locked(file, at)) => return Err(Errno::EAGAIN),
+                Err(errno @ (Errno::EAGAIN | Errno::EACCES)) => return Err(errno),
+                Ok(()) | Err(_) => {}
+            }
+        } else if length < shared.length.load(SeqCst) {
+            return Err(Errno::EIO);
         }
-        Ok(())
+        self.reap(file);
+        let claim = self.claim().ok_or(Errno::ENOMEM)?;
+        let member = Self { me: claim.member, ..self };
+        // What the member had before that was this one.
+        (0..member.pages().div_ceil(PER_WORD)).for_each(|word| member.free(word, u64::MAX));
+        member.grow(file).inspect_err(|_| member.retract(claim))?;
+        match member.join(claim, file) {
+            // Without locks there are no other members, who do not see what this one has.
+            Err(errno) if !matches!(errno, Errno::EAGAIN | Errno::EACCES) => {
+                member.retract(claim);
+                Ok(member)
+            }
+            joined => joined,
+        }
+    }
+
+    /// Takes a page that nobody uses, whoever has it besides.
+    pub(super) fn take_for_nobody(&self, page: usize) {
+        if let Some(own) = self.bit_of(self.me, page / PER_WORD) {
+            own.fetch_or(1 << (page % PER_WORD), SeqCst);
+        }
     }
 
     /// The length that the file has; zero of a device.
@@ -223,7 +255,7 @@ impl Family {
     }
 
     fn bit_of(&self, member: usize, word: usize) -> Option<&AtomicU64> {
-        self.bits.get(member * self.words..)?.get(..self.words)?.get(word)
+        self.bits.get(member.checked_mul(self.words)?..)?.get(..self.words)?.get(word)
     }
 
     fn others(&self, word: usize) -> u64 {
@@ -267,8 +299,7 @@ impl Family {
     }
 
     fn claim(&self) -> Option<Claim> {
-        let most = self.bits.len() / self.words;
-        let all = self.shared.members.iter().enumerate().take(most);
+        let all = self.shared.members.iter().enumerate();
         all.filter(|(at, _)| *at != self.me).find_map(|(member, entry)| {
             let before = entry.state.load(SeqCst);
             if life(before) != Life::Free as u64 {
@@ -377,9 +408,11 @@ mod tests {
     use super::*;
 
     fn first() -> Family {
-        let family = Family::new(Bytes(2 * HUGE_PAGE_BYTES)).expect("there is memory");
+        let shared = file(PAGE as u64);
+        let family = Family::new(&shared, Bytes(2 * HUGE_PAGE_BYTES)).expect("there is memory");
+        family.shared.pages.store(family.share as u64, SeqCst);
         family.shared.members[0].state.store(Life::Locked as u64, SeqCst);
-        family
+        Family { me: 0, ..family }
     }
 
     fn child_of(parent: &Family) -> Family {
@@ -442,9 +475,10 @@ mod tests {
     #[test]
     fn a_fork_is_refused_where_the_file_was_truncated_or_memory_was_changed() {
         let file = file(2 * HUGE_PAGE_BYTES);
-        let parent = Family::new(Bytes(2 * HUGE_PAGE_BYTES)).expect("there is memory");
+        let shared = self::file(PAGE as u64);
+        let parent = Family::new(&shared, Bytes(2 * HUGE_PAGE_BYTES)).expect("there is memory");
         assert_eq!(parent.expect(&file), Err(Errno::ENOLCK), "it has not begun");
-        parent.begin(&file).expect("nobody else has the file");
+        let parent = parent.begin(&file).expect("nobody else has the file");
         let claim = parent.expect(&file).expect("the file grows");
         assert_eq!(sys::file_length(&file), Ok(4 * HUGE_PAGE_BYTES));
         set_length(&file, 4 * HUGE_PAGE_BYTES - 1);
@@ -455,6 +489,22 @@ mod tests {
         child.give_up();
         assert_eq!(parent.expect(&file), Err(Errno::EIO));
         parent.check();
+    }
+
+    #[test]
+    fn the_program_that_a_member_becomes_leaves_the_pages_of_the_others_alone() {
+        let file = file(2 * HUGE_PAGE_BYTES);
+        let shared = self::file(PAGE as u64);
+        let family = || Family::new(&shared, Bytes(2 * HUGE_PAGE_BYTES)).expect("there is memory");
+        let parent = family().begin(&file).expect("nobody else has the file");
+        assert!(parent.me == 0 && parent.take(0, 0b110));
+        // The kernel does not tell of the child's lock in this process: it is another member all the same.
+        let child = child_of(&parent);
+        child.shared.members[child.me].state.store(Life::Expected as u64, SeqCst);
+        child.shared.members[child.me].since.store(sys::now().0, SeqCst);
+        let next = family().begin(&file).expect("it is one more of the family");
+        assert_eq!((next.me, next.own(0), next.taken(0)), (0, 0, 0b110));
+        assert!(!next.take(0, 0b100) && next.take(0, 0b1000) && !child.take(0, 0b1000));
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub(super) struct FileSpace {
 impl FileSpace {
     /// A file of which nothing is taken but its first page and its last, which is another after the file has grown.
     pub(super) fn new(family: Family) -> Self {
-        family.take(0, 1);
+        family.take_for_nobody(0);
         Self::of(family)
     }
 
@@ -194,7 +194,9 @@ mod tests {
 
     #[test]
     fn no_page_is_taken_twice() {
-        let family = Family::new(Bytes(4 * HUGE_PAGE_BYTES)).expect("there is memory");
+        let family = Family::new(&in_memory(PAGE), Bytes(4 * HUGE_PAGE_BYTES));
+        let file = in_memory(4 * PER_RANGE * PAGE);
+        let family = family.and_then(|family| family.begin(&file)).expect("nobody has the file");
         let mut space = FileSpace::new(family);
         let range = space.take_range().expect("there is room");
         assert_eq!(range, behind(0, PER_RANGE), "the first page is never used");
@@ -220,14 +222,19 @@ mod tests {
     /// The most members that a family of the tests has.
     const MOST: usize = 5;
 
-    /// A file in memory for a heap, and its first member.
-    fn begun() -> (Descriptor, FileSpace) {
+    /// A file in memory of this length.
+    fn in_memory(length: usize) -> Descriptor {
         // SAFETY: the name is a text.
         let file = Descriptor(unsafe { libc::memfd_create(c"heap".as_ptr(), libc::MFD_CLOEXEC) });
-        // SAFETY: nobody has mapped the file.
-        assert_eq!(unsafe { libc::ftruncate(file.0, (SHARE * PAGE) as i64) }, 0);
-        let family = Family::new(Bytes((SHARE * PAGE) as u64)).expect("there is memory");
-        family.begin(&file).expect("nobody else has the file");
+        sys::make_longer(&file, length as u64).expect("there is memory");
+        file
+    }
+
+    /// A file in memory for a heap, and its first member.
+    fn begun() -> (Descriptor, FileSpace) {
+        let file = in_memory(SHARE * PAGE);
+        let family = Family::new(&in_memory(PAGE), Bytes((SHARE * PAGE) as u64));
+        let family = family.and_then(|family| family.begin(&file)).expect("nobody has the file");
         (file, FileSpace::new(family))
     }
 

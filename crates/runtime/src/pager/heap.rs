@@ -26,7 +26,7 @@ use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
     MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, PROT_NONE,
 };
-use superpage_launch::Heap as Config;
+use superpage_launch::{Heap as Config, OpenFile};
 use superpage_units::Pid;
 
 /// The heap in which the program's memory lives.
@@ -34,8 +34,9 @@ use superpage_units::Pid;
 pub(crate) struct Heap {
     pub(super) areas: &'static Areas,
     config: Config,
-    /// The process that has the heap's file open.
+    /// The process that has the heap's file open, and that of its counters.
     parent: Pid,
+    counters: OpenFile,
     /// Set by the service thread; null before. In a child of a fork the copy of its parent's, until it has one of its own.
     pager: AtomicPtr<Pager>,
     /// What a fork prepares for the pager of its child.
@@ -63,13 +64,20 @@ pub(super) enum Wanted {
 const NOTHING: Span = Span { start: 0, length: 0 };
 
 impl Heap {
-    pub(crate) fn new(areas: &'static Areas, config: Config, parent: Pid) -> Self {
+    pub(crate) fn new(areas: &'static Areas, config: Config, parent: Pid, file: OpenFile) -> Self {
         let counters = &areas.counters.heap;
         counters.size.store(config.size.0, Relaxed);
         counters.for_compressed.store(config.compressed.0, Relaxed);
         counters.memory.store(0, Relaxed);
         counters.most.store(0, Relaxed);
-        Self { areas, config, parent, pager: AtomicPtr::default(), handover: Handover::new() }
+        Self {
+            areas,
+            config,
+            parent,
+            counters: file,
+            pager: AtomicPtr::default(),
+            handover: Handover::new(),
+        }
     }
 
     /// The pager, once the library's threads run.
@@ -139,7 +147,8 @@ impl Heap {
         let open = |flags| open_of(self.parent, self.config.file, libc::O_RDWR | flags);
         let file = open(libc::O_DIRECT).or_else(|_| open(0))?;
         let Areas { span, counters, .. } = *self.areas;
-        self.set_pager(Pager::new(span, uffd, file, &self.config, counters)?);
+        let shared = open_of(self.parent, self.counters, libc::O_RDWR)?;
+        self.set_pager(Pager::new(span, uffd, file, &shared, &self.config, counters)?);
         Ok(())
     }
 

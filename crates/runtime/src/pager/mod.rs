@@ -134,7 +134,7 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// A pager of the areas, all of which it has told.
+    /// A pager of the areas, all of which it has told. Children of forks share memory with it in the file `shared`.
     ///
     /// # Errors
     /// What the kernel says.
@@ -142,6 +142,7 @@ impl Pager {
         span: Span,
         uffd: &'static Userfaultfd,
         file: Descriptor,
+        shared: &Descriptor,
         config: &Config,
         counters: &'static Counters,
     ) -> Result<Self> {
@@ -167,8 +168,7 @@ impl Pager {
         unsafe { sys::madvise(blank, libc::MADV_DONTNEED) }?;
         // SAFETY: zero bytes are ranges that never held anything.
         let ranges = unsafe { zeroed::<Range>(count) }?;
-        let family = Family::new(Bytes(config.size.0 + SPARE.0))?;
-        family.begin(&file)?;
+        let family = Family::new(shared, Bytes(config.size.0 + SPARE.0))?.begin(&file)?;
         let rounds = Rounds::new(integers(count * PER_RANGE)?);
         Ok(Self {
             heap: span,

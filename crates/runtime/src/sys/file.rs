@@ -35,6 +35,15 @@ pub(crate) fn file_length(descriptor: &Descriptor) -> Result<u64> {
     Ok(u64::try_from(status(descriptor)?.st_size).unwrap_or_default())
 }
 
+/// Makes a file at least so long; what is new of it holds zeroes.
+pub(crate) fn make_longer(descriptor: &Descriptor, length: u64) -> Result<()> {
+    if file_length(descriptor)? >= length {
+        return Ok(());
+    }
+    // SAFETY: nothing of the file goes.
+    unsafe { syscall!(Sysno::ftruncate, descriptor.0, length) }.map(|_| ())
+}
+
 /// Opens a file, closed again by exec.
 pub(crate) fn open(path: &CStr, flags: i32) -> Result<Descriptor> {
     let flags = flags | libc::O_CLOEXEC;
