@@ -100,11 +100,11 @@ impl Areas {
         self.threads.store(threads as u32, Release);
     }
 
-    /// Notes that the program has so many bytes in the areas now.
-    pub(crate) fn note_mapped(&self, bytes: usize) {
+    /// Notes how much memory the program has in the areas now.
+    pub(crate) fn note_mapped(&self, space: &Space) {
         // A child of the program has the counters mapped too.
         if self.threads() != Threads::InParent {
-            self.counters.mapped(Bytes(bytes as u64));
+            self.counters.mapped(Bytes((space.taken() - space.reserved()) as u64));
         }
     }
 }

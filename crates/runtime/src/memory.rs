@@ -89,7 +89,11 @@ fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
 fn place(process: &Process, asked: Mmap, length: usize) -> Result<Option<usize>> {
     let mut space = process.areas.space.take();
     let backing = process.backing();
-    let Some(span) = backing.find(&space, &asked, length)? else {
+    // What is only reserved may have half of the areas, so that there is room for what others use.
+    let is_too_much =
+        asked.protection == PROT_NONE && space.reserved() + length > process.areas.span.length / 2;
+    let found = if is_too_much { None } else { backing.find(&space, &asked, length)? };
+    let Some(span) = found else {
         backing.note_outside(length);
         return Ok(None);
     };
@@ -108,7 +112,7 @@ fn place(process: &Process, asked: Mmap, length: usize) -> Result<Option<usize>>
 /// The program has these pages from now on.
 fn opened(process: &Process, space: &mut Space, span: Span, used: Use) {
     space.set(span, used);
-    process.areas.note_mapped(space.taken());
+    process.areas.note_mapped(space);
     process.backing().note_opened(space, span);
 }
 
@@ -128,7 +132,7 @@ unsafe fn map_fixed(process: &Process, asked: Mmap, place: Place) -> Result<usiz
     }
     // SAFETY: the caller's promise.
     let start = unsafe { process.backing().map_fixed(&mut space, asked, place) }?;
-    process.areas.note_mapped(space.taken());
+    process.areas.note_mapped(&space);
     process.backing().note_opened(&mut space, place.inside);
     Ok(start)
 }
@@ -192,7 +196,9 @@ pub(crate) fn protect(
     let Some(place) = place_of(process.areas, address, length) else { return change() };
     let mut space = process.areas.space.take();
     if !space.has_free(place.inside) {
-        return process.backing().protect(&mut space, place, protection, change);
+        let done = process.backing().protect(&mut space, place, protection, change)?;
+        process.areas.note_mapped(&space);
+        return Ok(done);
     }
     let first = space.first_run(place.inside).filter(|run| run.start == place.span.start);
     drop(space);

@@ -21,9 +21,9 @@ const MOST_FREE: usize = PAGES / 16;
 pub(crate) enum Use {
     /// Nothing: it may be given to a new mapping.
     Free,
-    /// Private anonymous memory that nobody may read or write (PROT_NONE).
+    /// Private anonymous memory that nobody may read or write (PROT_NONE), and that never could be: it holds nothing.
     Reserved,
-    /// Private anonymous memory with a protection other than that and [`Use::Plain`].
+    /// Private anonymous memory that may hold something, with a protection other than [`Use::Plain`].
     Protected,
     /// Private anonymous memory that may be read and written, with nothing special asked of it.
     Plain,
@@ -32,7 +32,7 @@ pub(crate) enum Use {
 }
 
 impl Use {
-    /// The two bits that a page has of it. What is reserved and what is protected become plain alike.
+    /// The two bits that a page has of it, beside the one that tells what is reserved from what is protected.
     const fn bits(self) -> (bool, bool) {
         match self {
             Self::Free => (false, false),
@@ -60,8 +60,11 @@ pub(crate) struct SlotPages {
     anonymous: [u64; WORDS],
     /// Set for plain memory, and, of what is not anonymous, for special memory.
     marked: [u64; WORDS],
+    /// Set for what is reserved.
+    reserved: [u64; WORDS],
     taken_count: u32,
     plain_count: u32,
+    reserved_count: u32,
     /// The pages that were emptied in place, counted each time.
     emptied_count: AtomicUsize,
     /// Whether the program may have touched memory in it since the slot was wholly free.
@@ -103,17 +106,27 @@ impl SlotPages {
         };
         let (anonymous, marked) = used.bits();
         for (index, mask) in masks(pages) {
-            let (Some(a), Some(m)) = (self.anonymous.get_mut(index), self.marked.get_mut(index))
+            let words = (&mut self.anonymous, &mut self.marked, &mut self.reserved);
+            let (Some(a), Some(m), Some(r)) =
+                (words.0.get_mut(index), words.1.get_mut(index), words.2.get_mut(index))
             else {
                 continue;
             };
             let special = if which == Which::AllButSpecial { !*a & *m } else { 0 };
             let mask = mask & !special;
-            let before = (TAKEN(*a, *m).count_ones(), PLAIN(*a, *m).count_ones());
+            let before = [TAKEN(*a, *m), PLAIN(*a, *m), *r].map(u64::count_ones);
             *a = if anonymous { *a | mask } else { *a & !mask };
             *m = if marked { *m | mask } else { *m & !mask };
-            self.taken_count = self.taken_count + TAKEN(*a, *m).count_ones() - before.0;
-            self.plain_count = self.plain_count + PLAIN(*a, *m).count_ones() - before.1;
+            *r = match (used, which) {
+                (Use::Reserved, Which::All) => *r | mask,
+                // What is protected so may hold something, unless it was reserved before.
+                (Use::Reserved, Which::AllButSpecial) => *r,
+                _ => *r & !mask,
+            };
+            let after = [TAKEN(*a, *m), PLAIN(*a, *m), *r].map(u64::count_ones);
+            self.taken_count = self.taken_count + after[0] - before[0];
+            self.plain_count = self.plain_count + after[1] - before[1];
+            self.reserved_count = self.reserved_count + after[2] - before[2];
         }
         self.may_hold &= !self.is_free();
     }
@@ -150,6 +163,13 @@ impl SlotPages {
         }
         assert_eq!(self.taken_count, taken, "the pages that are taken");
         assert_eq!(self.plain_count, plain, "the pages that are plain");
+        let reserved = self.reserved.iter().map(|word| word.count_ones()).sum::<u32>();
+        assert_eq!(self.reserved_count, reserved, "the pages that are reserved");
+        let bits = self.anonymous.iter().zip(&self.marked).zip(&self.reserved);
+        assert!(
+            bits.into_iter().all(|((a, m), r)| r & !(a & !m) == 0),
+            "what is reserved is so alone"
+        );
         assert!(!self.may_hold || !self.is_free(), "a slot that is free holds nothing");
         let emptied = self.emptied_count.load(Relaxed);
         assert!(emptied < PAGES / 2, "the count of emptied pages begins anew at half a GiB");
@@ -186,8 +206,10 @@ fn masks(bits: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
 static GIVEN_UP: SlotPages = SlotPages {
     anonymous: [0; WORDS],
     marked: [u64::MAX; WORDS],
+    reserved: [0; WORDS],
     taken_count: 0,
     plain_count: 0,
+    reserved_count: 0,
     emptied_count: AtomicUsize::new(0),
     may_hold: true,
 };
@@ -200,15 +222,16 @@ pub(crate) struct Space {
     /// Behind `slots` the number of slots that were given up, and those behind them: of the former nothing is kept.
     given_up: usize,
     behind: &'static mut [SlotPages],
-    /// Pages that are the program's.
+    /// Pages that are the program's, and those of them that are reserved.
     taken: usize,
+    reserved: usize,
     is_closed: bool,
 }
 
 impl Space {
     /// Areas that begin at `base`, a multiple of 1 GiB, all free: the slots are all zero.
     pub(crate) fn new(base: usize, slots: &'static mut [SlotPages]) -> Self {
-        Self { base, slots, given_up: 0, behind: &mut [], taken: 0, is_closed: false }
+        Self { base, slots, given_up: 0, behind: &mut [], taken: 0, reserved: 0, is_closed: false }
     }
 
     /// Asserts that what is derived from the slots is what they say, and that each of them is sound.
@@ -218,6 +241,8 @@ impl Space {
         slots().for_each(SlotPages::check);
         let taken: usize = slots().map(|slot| slot.taken_count as usize).sum();
         assert_eq!(self.taken, taken, "the pages that are taken");
+        let reserved: usize = slots().map(|slot| slot.reserved_count as usize).sum();
+        assert_eq!(self.reserved, reserved, "the pages that are reserved");
         assert!(self.base.is_multiple_of(GIGANTIC), "slots begin at multiples of 1 GiB");
         assert!(self.given_up > 0 || self.behind.is_empty(), "nothing lies behind nothing");
     }
@@ -429,7 +454,8 @@ impl Space {
         self.change(span, used, Which::All);
     }
 
-    /// Notes that a span in the areas has another protection now. What is special stays so.
+    /// Notes that a span in the areas has another protection now. What is special stays so, and what is to be reserved is protected,
+    /// unless it was reserved before: it may hold something.
     pub(crate) fn protect(&mut self, span: Span, used: Use) {
         self.change(span, used, Which::AllButSpecial);
     }
@@ -437,10 +463,14 @@ impl Space {
     fn change(&mut self, span: Span, used: Use, which: Which) {
         for (index, pages) in self.parts(span) {
             if let Some(slot) = self.slot_mut(index) {
-                let before = slot.taken_count as usize;
+                let counts = |slot: &SlotPages| {
+                    [slot.taken_count, slot.reserved_count].map(|it| it as usize)
+                };
+                let before = counts(slot);
                 slot.set(pages, used, which);
-                let after = slot.taken_count as usize;
-                self.taken = self.taken + after - before;
+                let after = counts(slot);
+                self.taken = self.taken + after[0] - before[0];
+                self.reserved = self.reserved + after[1] - before[1];
             }
         }
     }
@@ -458,6 +488,24 @@ impl Space {
     /// The bytes that are the program's.
     pub(crate) fn taken(&self) -> usize {
         self.taken * PAGE
+    }
+
+    /// The bytes that are the program's and reserved, so that they take no memory.
+    pub(crate) fn reserved(&self) -> usize {
+        self.reserved * PAGE
+    }
+
+    /// The bytes of a span in the areas that are the program's and not only reserved.
+    pub(crate) fn used_in(&self, span: Span) -> usize {
+        let used = self.parts(span).filter_map(|(index, pages)| {
+            let slot = self.slot(index)?;
+            let words = masks(pages).filter_map(|(word, mask)| {
+                let taken = TAKEN(*slot.anonymous.get(word)?, *slot.marked.get(word)?);
+                Some((taken & !*slot.reserved.get(word)? & mask).count_ones() as usize)
+            });
+            Some(words.sum::<usize>())
+        });
+        used.sum::<usize>() * PAGE
     }
 }
 

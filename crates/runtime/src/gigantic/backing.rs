@@ -53,7 +53,7 @@ impl Backing for Gigantic {
         if !self.may_register() {
             return;
         }
-        if space.taken() >= GIGANTIC && !self.is_large.swap(true, Relaxed) {
+        if space.taken() - space.reserved() >= GIGANTIC && !self.is_large.swap(true, Relaxed) {
             self.tell_background();
         }
         for slot in space.slots_of(span) {

@@ -109,6 +109,12 @@ impl Heap {
         answer
     }
 
+    /// Whether the heap has room for what a span is to hold. What is only reserved takes none.
+    fn has_room(&self, space: &Space, span: Span, protection: i32) -> bool {
+        let others = space.taken() - space.reserved() - space.used_in(span);
+        protection == PROT_NONE || others + span.length <= sys::to_usize(self.config.size.0)
+    }
+
     /// Whether `more` bytes in the heap would be past the limit of address space that the program has set for itself.
     fn is_past_limit(&self, space: &Space, more: usize) -> bool {
         self.areas.limited.address_space().is_some_and(|(limit, own)| {
@@ -175,8 +181,9 @@ impl Backing for Heap {
                 "the library's threads could not be started, or its file is another process's",
             );
         }
-        let has_room = space.taken() + length <= sys::to_usize(self.config.size.0);
-        let found = has_room.then(|| space.find(length, asked.hint(), &|_| true)).flatten();
+        let found = space
+            .find(length, asked.hint(), &|_| true)
+            .filter(|span| self.has_room(space, *span, asked.protection));
         if found.is_some() && self.is_past_limit(space, length) {
             return Err(Errno::ENOMEM);
         }
@@ -204,6 +211,9 @@ impl Backing for Heap {
         Place { span, inside }: Place,
     ) -> Result<usize> {
         if inside == span && is_heap(asked) {
+            if !self.has_room(space, inside, asked.protection) {
+                return Err(Errno::ENOMEM);
+            }
             self.give_back(space, inside)?;
             self.open(space, inside, asked.protection)?;
             space.set(inside, used(asked.protection));
@@ -234,6 +244,9 @@ impl Backing for Heap {
         protection: i32,
         change: &dyn Fn() -> Result<usize>,
     ) -> Result<usize> {
+        if !self.has_room(space, inside, protection) {
+            return Err(Errno::ENOMEM);
+        }
         let done = change()?;
         space.protect(inside, used(protection));
         Ok(done)

@@ -13,8 +13,10 @@ fn space(slots: usize) -> Space {
     let empty = || SlotPages {
         anonymous: [0; WORDS],
         marked: [0; WORDS],
+        reserved: [0; WORDS],
         taken_count: 0,
         plain_count: 0,
+        reserved_count: 0,
         emptied_count: AtomicUsize::new(0),
         may_hold: false,
     };
@@ -218,7 +220,11 @@ impl Model {
         for (page, of_page) in self.stretches.range_mut(pages.clone()) {
             let stays = which == Which::AllButSpecial && *of_page == Use::Special;
             if !stays && !given_up.contains(&(page / PAGES)) {
-                *of_page = used;
+                *of_page = match (which, used, *of_page) {
+                    (Which::AllButSpecial, Use::Reserved, Use::Reserved) => Use::Reserved,
+                    (Which::AllButSpecial, Use::Reserved, _) => Use::Protected,
+                    _ => used,
+                };
             }
         }
         for slot in pages.start / PAGES..pages.end.div_ceil(PAGES) {
@@ -295,6 +301,17 @@ impl Model {
             used != Use::Free && !self.given_up.contains(&slot)
         });
         taken.iter().map(Range::len).sum()
+    }
+
+    fn reserved(&self) -> usize {
+        let reserved = self.runs(&(0..SLOTS * PAGES), |_, used| used == Use::Reserved);
+        reserved.iter().map(Range::len).sum()
+    }
+
+    /// The pages among these that are used.
+    fn used_in(&self, pages: &Range<usize>) -> usize {
+        let used = self.runs(pages, |_, used| !matches!(used, Use::Free | Use::Reserved));
+        used.iter().map(Range::len).sum()
     }
 
     fn count(&self, slot: usize, wanted: impl Fn(Use) -> bool) -> usize {
@@ -435,6 +452,7 @@ fn compare_pages(space: &Space, model: &Model, pages: &Range<usize>) {
     assert_eq!(space.has_free(whole), !model.runs(pages, ONLY_FREE).is_empty());
     assert_eq!(space.is_plain(whole), model.runs(pages, |_, used| used != Use::Plain).is_empty());
     assert_eq!(space.first_run(whole), taken.first().map(span));
+    assert_eq!(space.used_in(whole), model.used_in(pages) * PAGE);
     let slot = pages.start / PAGES;
     let part = pages.start..pages.end.min((slot + 1) * PAGES);
     let in_part: usize = model.runs(&part, NOT_FREE).iter().map(Range::len).sum();
@@ -469,6 +487,7 @@ proptest! {
             run(&mut space, &mut model, step);
             space.check();
             assert_eq!(space.taken(), model.taken() * PAGE);
+            assert_eq!(space.reserved(), model.reserved() * PAGE);
             assert_eq!(space.is_closed(), model.is_closed);
             assert_eq!(space.span(), span(&(0..SLOTS * PAGES)));
             compare_pages(&space, &model, &looked_at);
