@@ -3,6 +3,8 @@
 //! Every answer is yes, no, or could not tell, with the reason and what to do about it. Never by
 //! version number: distributions move features both ways. Changes nothing on the system.
 
+#![expect(unsafe_code, reason = "makes a userfaultfd")]
+
 use crate::cgroup;
 use crate::error::{Error, Result};
 use crate::hugetlb::{self, Pool};
@@ -22,6 +24,7 @@ use crate::tracked_writes;
 use crate::width::to_usize;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
+use rustix::mm::{UserfaultfdFlags, userfaultfd};
 use std::path::Path;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages,
@@ -493,13 +496,17 @@ fn underused_shrinker() -> Verdict {
     }
 }
 
-/// The device gives whoever may open it the kind of userfaultfd that hears of faults in the kernel as well.
+/// The kind of userfaultfd that hears of faults in the kernel as well comes from the system call, with `CAP_SYS_PTRACE`, and from
+/// the device, for whoever may open it. A container may have only one of the two.
 fn hear_first_touches() -> Verdict {
     const DEVICE: &str = "/dev/userfaultfd";
-    const ADVICE: &str = "Run as root, or let a group open it by a udev rule such as \
+    const ADVICE: &str = "Run as root (in a container with CAP_SYS_PTRACE, or with --device /dev/userfaultfd), or let a group open it by a udev rule such as \
                           KERNEL==\"userfaultfd\", GROUP=\"superpage\", MODE=\"0660\".";
+    // SAFETY: nothing is registered with it, and it is closed.
+    let made = unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) };
     match access(Path::new(DEVICE), Access::READ_OK | Access::WRITE_OK) {
         Ok(()) => (Answer::Yes, format!("{DEVICE} can be opened"), None),
+        Err(_) if made.is_ok() => (Answer::Yes, "userfaultfd(2) is permitted".to_owned(), None),
         Err(errno) => {
             let error = Error::from_errno(errno, format!("open {DEVICE}"));
             (Answer::No, error.to_string(), Some(ADVICE))

@@ -6,10 +6,9 @@ use superpage_uapi::file::File;
 use superpage_uapi::{cgroup, meminfo};
 use superpage_units::Bytes;
 
-/// Memory that can be had without taking it from anybody. None where that cannot be found out.
+/// Memory that can be had without taking it from anybody.
 pub(crate) fn available() -> Bytes {
-    let [available] = machine(["MemAvailable"]);
-    let mut least = available.unwrap_or_default();
+    let [_, mut least] = meminfo::total_and_available();
     let _ = File::directory(c"/").and_then(|root| {
         cgroup::own_limits(&root, Bytes::ZERO, |group| least = least.min(group.left))
     });
@@ -19,20 +18,14 @@ pub(crate) fn available() -> Bytes {
 /// Whether memory is short on the machine: less than its [`KEPT`] part is available. Gigantic pages are no charge to the
 /// process's cgroup, whose limit does not count here.
 pub(crate) fn is_short() -> bool {
-    let [total, available] = machine(["MemTotal", "MemAvailable"]);
-    total.zip(available).is_some_and(|(total, available)| available.0 < total.0 / KEPT)
+    let [total, available] = meminfo::total_and_available();
+    available.0 < total.0 / KEPT
 }
 
-/// The memory of the machine; zero where it cannot be found out.
+/// The memory of the machine.
 pub(crate) fn total() -> Bytes {
-    let [total] = machine(["MemTotal"]);
-    total.unwrap_or_default()
-}
-
-/// What the kernel says of the machine's memory by these names.
-fn machine<const N: usize>(names: [&str; N]) -> [Option<Bytes>; N] {
-    let file = File::open(meminfo::PATH);
-    file.and_then(|file| meminfo::sizes(&file, names)).unwrap_or([None; N])
+    let [total, _] = meminfo::total_and_available();
+    total
 }
 
 #[cfg(test)]

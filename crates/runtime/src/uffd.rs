@@ -73,10 +73,10 @@ impl Userfaultfd {
     pub(crate) fn open(fault_threads: usize) -> Result<Self> {
         // SAFETY: it makes a descriptor.
         let made = unsafe { syscall!(Sysno::userfaultfd, FLAGS) };
+        // Filters of containers answer EPERM or ENOSYS.
         let descriptor = match made {
             Ok(descriptor) => Descriptor(sys::int(descriptor)),
-            Err(Errno::EPERM) => Self::from_device()?,
-            Err(errno) => return Err(errno),
+            Err(errno) => Self::from_device().map_err(|_| errno)?,
         };
         let features = raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
             | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM
@@ -97,7 +97,7 @@ impl Userfaultfd {
     }
 
     fn from_device() -> Result<Descriptor> {
-        let device = sys::open(DEVICE, libc::O_RDWR).map_err(|_| Errno::EPERM)?;
+        let device = sys::open(DEVICE, libc::O_RDWR)?;
         // SAFETY: it makes a descriptor.
         let made = unsafe { syscall!(Sysno::ioctl, device.0, USERFAULTFD_IOC_NEW, FLAGS) }?;
         Ok(Descriptor(sys::int(made)))
