@@ -22,6 +22,7 @@ use crate::pager::Heap;
 use crate::service::Mailbox;
 use crate::space::Space;
 use crate::sys::Span;
+use crate::thread;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 use superpage_launch::Counters;
@@ -54,8 +55,8 @@ pub(crate) struct Areas {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Threads {
-    /// The threads have not been needed: no slot is full of the program's memory. A program with one thread may do what
-    /// one with several may not, such as entering a user namespace.
+    /// The threads have not been needed: no slot is full of the program's memory, and nothing is in a heap. A program with one thread
+    /// may do what one with several may not, such as entering a user namespace.
     NotYet = 0,
     /// The threads run.
     Run = 1,
@@ -132,8 +133,8 @@ impl Process {
         }
     }
 
-    /// What stood behind the memory of the process whose fork this one is.
-    pub(crate) fn parents_backing(&self) -> &dyn Backing {
+    /// What the library's threads are started for, also in the child of a fork.
+    pub(crate) fn started_backing(&self) -> &dyn Backing {
         match &self.heap {
             Some(heap) => heap,
             None => &self.gigantic,
@@ -143,6 +144,7 @@ impl Process {
     /// Makes this the state of the child of a fork, which has none of the library's threads, and none of its memory is
     /// registered.
     pub(crate) fn in_child(&self) {
+        thread::forget_all();
         self.areas.parent.store(1, Relaxed);
         self.areas.limited.in_child();
         self.areas.set_threads(Threads::InParent);

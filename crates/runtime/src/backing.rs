@@ -45,19 +45,22 @@ impl Remap {
     ///
     /// # Errors
     /// EINVAL.
-    pub(crate) fn check(self) -> Result<()> {
+    pub(crate) fn validate(self) -> Result<()> {
         let Self { source, length, to, .. } = self;
         let (is_fixed, keeps) = (self.has(MREMAP_FIXED), self.has(MREMAP_DONTUNMAP));
-        let target = Span { start: to, length };
+        let is_place = to.is_multiple_of(PAGE)
+            && to.checked_add(length).is_some()
+            && Span { start: to, length }.overlap(source).is_none();
         let is_wrong = (is_fixed || keeps) && !self.has(MREMAP_MAYMOVE)
             || keeps && length != source.length
-            || is_fixed && (!to.is_multiple_of(PAGE) || target.overlap(source).is_some());
+            || is_fixed && !is_place;
         if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
     /// The fixed place where it goes, if there is one.
     pub(crate) fn target(self) -> Option<Span> {
-        self.has(MREMAP_FIXED).then_some(Span { start: self.to, length: self.length })
+        let is_there = self.has(MREMAP_FIXED) && self.to.checked_add(self.length).is_some();
+        is_there.then_some(Span { start: self.to, length: self.length })
     }
 }
 
@@ -90,8 +93,8 @@ pub(crate) trait Backing: Sync {
     /// The program has what is noted of a span since a moment ago: it was opened, or mapped anew.
     fn note_opened(&self, _space: &mut Space, _span: Span) {}
 
-    /// Gives memory to all pages of a span that was opened, as far as there is any (MAP_POPULATE). The lock of the space is not
-    /// held.
+    /// Gives memory to all pages of a span that was opened, as far as there is any (MAP_POPULATE); a heap, which may be larger than
+    /// memory, gives none. The lock of the space is not held.
     fn populate(&self, _span: Span) {}
 
     /// mmap at a place in the areas, over whatever is there.
@@ -126,17 +129,24 @@ pub(crate) trait Backing: Sync {
         change: &dyn Fn() -> Result<usize>,
     ) -> Result<usize>;
 
-    /// Makes memory of the program's ready for a call that the library does not follow, and notes it.
+    /// Makes memory of the program's ready for a call that the library does not follow.
     ///
     /// # Errors
     /// ENOMEM.
-    fn set_apart(&self, space: &mut Guard<'_, Space>, span: Span) -> Result<()>;
+    fn before_special(&self, space: &Space, span: Span) -> Result<()>;
 
-    /// Makes a span ready for another mapping in its place.
+    /// Notes that there was such a call.
+    fn set_apart(&self, space: &mut Space, span: Span);
+
+    /// Moves memory from outside to a place in the areas, over whatever is there, as mremap does; `inside` is what of the place lies in
+    /// the areas. Where that fails nothing there is lost.
     ///
     /// # Errors
-    /// ENOMEM.
-    fn replace(&self, space: &Space, span: Span) -> Result<()>;
+    /// As of mremap.
+    ///
+    /// # Safety
+    /// As of mremap.
+    unsafe fn take_over(&self, space: &mut Space, asked: Remap, inside: Span) -> Result<usize>;
 
     /// madvise of memory of the program's.
     ///

@@ -17,6 +17,7 @@
 
 use crate::areas::{Process, Threads, managed};
 use crate::backing::Child;
+use crate::memory::During;
 use crate::next::{Next, next};
 use crate::sys::{self, Errno, Mmap, Result};
 use crate::{advice, fork, limited, memory, thread};
@@ -62,11 +63,11 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
             libc::SYS_mprotect => memory::protect(process, a, b, sys::int(c), &pass),
             libc::SYS_madvise => memory::advise(process, a, b, sys::int(c)),
             // What is sealed stays ordinary. What is locked is not promoted, because locked pages cannot be moved.
-            libc::SYS_pkey_mprotect
-            | libc::SYS_mbind
-            | SYS_MSEAL
-            | libc::SYS_mlock
-            | libc::SYS_mlock2 => memory::special(process, a, b, pass),
+            libc::SYS_pkey_mprotect => memory::protect_by_key(process, a, b, sys::int(c), pass),
+            libc::SYS_mbind | SYS_MSEAL => memory::special(process, a, b, During::Held, pass),
+            libc::SYS_mlock | libc::SYS_mlock2 => {
+                memory::special(process, a, b, During::Free, pass)
+            }
             libc::SYS_process_madvise => {
                 let parts = b as *const libc::iovec;
                 advice::by_process(process, sys::int(a), parts, c, sys::int(d), sys::int(e), pass)
@@ -80,7 +81,7 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
             libc::SYS_setrlimit => limit(process, [0, a, b, 0, 0, 0]),
             libc::SYS_getrlimit => limit(process, [0, a, 0, b, 0, 0]),
             libc::SYS_userfaultfd => {
-                process.backing().leave_alone();
+                before_userfaultfd(process);
                 pass()
             }
             libc::SYS_ioctl => {
@@ -102,7 +103,11 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
             libc::SYS_fork => fork::unheard(Child::Served, pass),
             libc::SYS_clone | libc::SYS_clone3 => match made_by(call, a, b) {
                 Made::Fork => fork::unheard(Child::Whole, pass),
-                Made::SharesMemory => {
+                Made::Thread => {
+                    process.backing().before_second_thread();
+                    pass()
+                }
+                Made::Process => {
                     process.backing().before_second_process();
                     pass()
                 }
@@ -137,7 +142,8 @@ unsafe fn limit(process: &Process, arguments: [usize; 6]) -> Result<usize> {
 /// The program is about to have the kernel filter the calls of this thread, or of all. Threads of the library's that have not been
 /// started yet would have the filter of the thread that starts them.
 fn before_filter(process: &Process, whose: Filtered) {
-    if whose == Filtered::All || process.areas.threads() == Threads::NotYet {
+    let counts = whose == Filtered::All || process.areas.threads() == Threads::NotYet;
+    if counts && process.areas.limited.is_of_this_process() {
         process.backing().before_filter();
     }
 }
@@ -149,10 +155,18 @@ fn before_prctl(option: c_int) {
     }
 }
 
+/// The program is about to have a userfaultfd of its own. One of a child that shares its memory until it becomes another program
+/// (vfork) is none of its.
+fn before_userfaultfd(process: &Process) {
+    if process.areas.limited.is_of_this_process() {
+        process.backing().leave_alone();
+    }
+}
+
 /// A userfaultfd may come from its device.
 fn before_ioctl(request: usize) {
     if let (Some(process), USERFAULTFD_IOC_NEW) = (managed(), request) {
-        process.backing().leave_alone();
+        before_userfaultfd(process);
     }
 }
 
@@ -169,8 +183,10 @@ enum Filtered {
 enum Made {
     /// A child with memory of its own, which goes on here.
     Fork,
-    /// A process or a thread that runs at once with its parent, in one memory.
-    SharesMemory,
+    /// A thread of this process.
+    Thread,
+    /// A process that runs at once with its parent, in one memory.
+    Process,
     /// A child on a stack of its own, or one that its parent waits for.
     Other,
 }
@@ -194,14 +210,18 @@ unsafe fn made_by(call: c_long, a: usize, b: usize) -> Made {
     };
     match flags & libc::CLONE_VM as u64 {
         0 if stack == 0 => Made::Fork,
-        _ if shares_memory(flags) => Made::SharesMemory,
-        _ => Made::Other,
+        _ => made_in_memory(flags),
     }
 }
 
-/// Whether a clone with these flags and its parent run at once, in one memory.
-const fn shares_memory(flags: u64) -> bool {
-    flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64
+/// What a clone with these flags makes that has the memory of its parent.
+fn made_in_memory(flags: u64) -> Made {
+    let has = |flag: c_int| flags & flag as u64 != 0;
+    match (has(libc::CLONE_VM) && !has(libc::CLONE_VFORK), has(libc::CLONE_THREAD)) {
+        (true, true) => Made::Thread,
+        (true, false) => Made::Process,
+        (false, _) => Made::Other,
+    }
 }
 
 /// What a C function takes, as the register that it is in.
@@ -476,7 +496,7 @@ pub(crate) unsafe extern "C" fn pthread_attr_setstack(
     length: usize,
 ) -> c_int {
     if let Some(process) = managed() {
-        let _ = memory::special(process, stack.addr(), length, || Ok(0));
+        let _ = memory::special(process, stack.addr(), length, During::Held, || Ok(0));
     }
     SET_STACK.get().map_or(libc::ENOSYS, |set| set(attributes, stack, length))
 }
@@ -611,10 +631,11 @@ pub(crate) unsafe extern "C" fn clone(
         let call = || Some(next(begin_child, stack, flags, work, parents, locals, childs));
         return unheard(Child::Whole, call);
     }
-    if let (Some(process), true) = (managed, shares_memory(i64::from(flags).cast_unsigned())) {
-        match flags & libc::CLONE_THREAD {
-            0 => process.backing().before_second_process(),
-            _ => process.backing().before_second_thread(),
+    if let Some(process) = managed {
+        match made_in_memory(i64::from(flags).cast_unsigned()) {
+            Made::Thread => process.backing().before_second_thread(),
+            Made::Process => process.backing().before_second_process(),
+            Made::Fork | Made::Other => {}
         }
     }
     next(start, stack, flags, argument, parents, locals, childs)

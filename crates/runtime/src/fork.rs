@@ -89,8 +89,10 @@ extern "C" fn in_parent() {
 /// After a fork, in the child, which can reach all of its memory then.
 pub(crate) extern "C" fn in_child() {
     if let Some(process) = shared() {
+        // The one that was asked before the fork.
+        let backing = process.backing();
         process.in_child();
-        if !process.parents_backing().begin_child() {
+        if !backing.begin_child() {
             sys::complain(
                 "superpage: a child was ended, because a part of its memory was out of reach\n",
             );

@@ -39,6 +39,12 @@ impl Limited {
         }
     }
 
+    /// Whether the calling thread is one of this process, and not a child that shares its memory until it becomes another program
+    /// (vfork).
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.load(Relaxed) == sys::process()
+    }
+
     /// This is the child of a fork.
     pub(crate) fn in_child(&self) {
         self.process.store(sys::process(), Relaxed);

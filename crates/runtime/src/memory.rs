@@ -17,8 +17,7 @@ use libc::{
 };
 use superpage_launch::symbols;
 
-/// The smallest mapping that is placed in the areas. CPython maps 1 MiB at a time and glibc 256 KiB from
-/// where on it maps at all. Chosen, not measured.
+/// The smallest mapping that is placed in the areas. CPython maps 1 MiB at a time. Chosen, not measured.
 const LEAST: usize = 256 * 1024;
 const ALL_RIGHTS: i32 = READ_WRITE | libc::PROT_EXEC;
 
@@ -211,24 +210,57 @@ pub(crate) fn protect(
     Err(Errno::ENOMEM)
 }
 
-/// Any call that changes what a range of memory is, in a way that the library does not follow: the memory becomes special and
-/// stays so. The call may take long, or wait for a thread of the program, so the lock is not held meanwhile.
+/// Whether the lock is held during a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum During {
+    /// Nobody else changes the memory meanwhile, and a call that fails changes nothing.
+    Held,
+    /// The call may take long, or wait for a thread of the program.
+    Free,
+}
+
+/// Any call that changes what a range of memory is, in a way that the library does not follow: the memory is set apart and stays so.
 pub(crate) fn special(
     process: &Process,
     address: usize,
     length: usize,
+    during: During,
     change: impl FnOnce() -> Result<usize>,
 ) -> Result<usize> {
     let floor = address & !(PAGE - 1);
     let place = place_of(process.areas, floor, length.saturating_add(address - floor));
-    if let Some(Place { inside, .. }) = place {
-        let mut space = process.areas.space.take();
-        if space.has_free(inside) {
-            return Err(Errno::ENOMEM);
-        }
-        process.backing().set_apart(&mut space, inside)?;
+    let Some(Place { inside, .. }) = place else { return change() };
+    let mut space = process.areas.space.take();
+    if space.has_free(inside) {
+        return Err(Errno::ENOMEM);
     }
-    change()
+    process.backing().before_special(&space, inside)?;
+    if during == During::Free {
+        process.backing().set_apart(&mut space, inside);
+        drop(space);
+        return change();
+    }
+    let done = change()?;
+    process.backing().set_apart(&mut space, inside);
+    Ok(done)
+}
+
+/// pkey_mprotect(2): `change` is the call.
+pub(crate) fn protect_by_key(
+    process: &Process,
+    address: usize,
+    length: usize,
+    protection: i32,
+    change: impl FnOnce() -> Result<usize>,
+) -> Result<usize> {
+    let done = special(process, address, length, During::Held, change)?;
+    // What was only reserved is not any more.
+    if let (Some(place), false) =
+        (place_of(process.areas, address, length), protection == PROT_NONE)
+    {
+        process.areas.space.take().protect(place.inside, Use::Protected);
+    }
+    Ok(done)
 }
 
 /// The effect of a kind of advice on memory.
@@ -280,6 +312,10 @@ pub(crate) unsafe fn advise(
     let Some(place) = place_of(process.areas, address, length) else {
         return ask(Span { start: address, length });
     };
+    // Without the lock: the advice may wait for a thread of the program.
+    for part in place.outside() {
+        ask(part)?;
+    }
     let space = process.areas.space.take();
     if space.has_free(place.inside) {
         drop(space);
@@ -287,9 +323,6 @@ pub(crate) unsafe fn advise(
         return around_holes(process.areas, place.inside, |run| unsafe {
             self::advise(process, run.start, run.length, advice)
         });
-    }
-    for part in place.outside() {
-        ask(part)?;
     }
     process.backing().advise(space, place.inside, advice)
 }
@@ -337,12 +370,14 @@ pub(crate) unsafe fn remap(
         // SAFETY: the caller's promise.
         return unsafe { sys::mremap(Span { start: old, length: old_length }, length, flags, to) };
     };
-    asked.check()?;
+    asked.validate()?;
     let Remap { source, length, .. } = asked;
     let mut space = areas.space.take();
     if !concerns(source) {
+        let inside = asked.target().and_then(|target| areas.span.overlap(target));
+        let inside = inside.ok_or(Errno::EINVAL)?;
         // SAFETY: the caller's promise.
-        return unsafe { remap_from_elsewhere(process, &mut space, asked) };
+        return unsafe { process.backing().take_over(&mut space, asked, inside) };
     }
     if areas.span.overlap(source) != Some(source) || space.has_free(source) {
         return Err(Errno::EFAULT);
@@ -385,26 +420,4 @@ fn grow_in_place(
         opened(process, space, tail, Use::Plain);
     }
     is_open
-}
-
-/// mremap(2) of a mapping outside to a place in the areas.
-///
-/// # Safety
-/// As of mremap.
-unsafe fn remap_from_elsewhere(
-    process: &Process,
-    space: &mut Guard<'_, Space>,
-    asked: Remap,
-) -> Result<usize> {
-    let Remap { source, length, flags, to } = asked;
-    let inside = process.areas.span.overlap(Span { start: to, length });
-    if let Some(inside) = inside {
-        process.backing().replace(space, inside)?;
-    }
-    // SAFETY: the caller's promise.
-    let done = unsafe { sys::mremap(source, length, flags, to) }?;
-    if let Some(inside) = inside {
-        space.set(inside, Use::Special);
-    }
-    Ok(done)
 }

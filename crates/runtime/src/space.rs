@@ -50,6 +50,8 @@ enum Which {
     All,
     /// All but the special ones.
     AllButSpecial,
+    /// All but the special and the reserved ones.
+    Used,
 }
 
 /// The pages of a slot.
@@ -112,15 +114,18 @@ impl SlotPages {
             else {
                 continue;
             };
-            let special = if which == Which::AllButSpecial { !*a & *m } else { 0 };
-            let mask = mask & !special;
+            let mask = match which {
+                Which::All => mask,
+                Which::AllButSpecial => mask & !(!*a & *m),
+                Which::Used => mask & !(!*a & *m) & !*r,
+            };
             let before = [TAKEN(*a, *m), PLAIN(*a, *m), *r].map(u64::count_ones);
             *a = if anonymous { *a | mask } else { *a & !mask };
             *m = if marked { *m | mask } else { *m & !mask };
             *r = match (used, which) {
                 (Use::Reserved, Which::All) => *r | mask,
                 // What is protected so may hold something, unless it was reserved before.
-                (Use::Reserved, Which::AllButSpecial) => *r,
+                (Use::Reserved, Which::AllButSpecial | Which::Used) => *r,
                 _ => *r & !mask,
             };
             let after = [TAKEN(*a, *m), PLAIN(*a, *m), *r].map(u64::count_ones);
@@ -458,6 +463,11 @@ impl Space {
     /// unless it was reserved before: it may hold something.
     pub(crate) fn protect(&mut self, span: Span, used: Use) {
         self.change(span, used, Which::AllButSpecial);
+    }
+
+    /// Notes that something was asked of the kernel for a span in the areas. What is reserved still holds nothing.
+    pub(crate) fn set_apart(&mut self, span: Span) {
+        self.change(span, Use::Protected, Which::Used);
     }
 
     fn change(&mut self, span: Span, used: Use, which: Which) {

@@ -52,6 +52,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
         false => exec::note_unmanaged(),
     }
     exec::resolve();
+    export::resolve();
     // A child of the program has the same environment, and another parent.
     if is_out || !config.manages(Pid(sys::parent())) || fork::watch().is_err() {
         return;
@@ -122,7 +123,6 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
     if heap.is_some() {
         areas.limited.note_own(before);
     }
-    export::resolve();
     handover::resolve();
     at_start::note();
     // A panic's message has nowhere to go, and writing it would call libc.
@@ -268,7 +268,7 @@ extern "C" fn service_thread() {
     thread::note_first();
     at_start::take_on(NAME);
     let Some(process) = areas::shared() else { return };
-    if settle_start(start_others(process.areas, process.parents_backing())) {
+    if settle_start(start_others(process.areas, process.started_backing())) {
         service::run(process);
     }
 }

@@ -12,6 +12,7 @@
 
 use crate::end::{self, Stat};
 use crate::lock::SignalsBlocked;
+use crate::pager;
 use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::Ordering::SeqCst;
@@ -119,8 +120,8 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
 /// The numbers of the threads, the service thread's first; zero where there is none. Threads are started one at a time.
 static NUMBERS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 
-/// The most threads that the library has: the service thread, eight for faults and four workers.
-const MOST: usize = 13;
+/// The most threads that the library has: the service thread, and those of a heap.
+const MOST: usize = 1 + pager::FAULT_THREADS + pager::WORKERS;
 
 /// The calling thread is the first that was started. It says so itself, because it starts others before who started it goes on.
 pub(crate) fn note_first() {

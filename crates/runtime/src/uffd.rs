@@ -9,7 +9,6 @@ use crate::sys::{self, Descriptor, Errno, PAGE, Result, Span};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use linux_raw_sys::{general as raw, ioctl};
-use superpage_units::Nanos;
 use syscalls::{Sysno, syscall};
 
 /// Where a process that may not call userfaultfd(2) can still get one.
@@ -51,8 +50,6 @@ pub(crate) enum Writes {
     Free,
 }
 
-/// A fault thread looks so often whether another one has [failed](Userfaultfd::has_failed). Chosen, not measured.
-const LOOK: Nanos = Nanos(1_000_000_000);
 const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK;
 
 /// A userfaultfd. It lives in the table of descriptors of the library's threads, where the program cannot
@@ -304,8 +301,8 @@ impl<'a> FaultReader<'a> {
 
     fn wait(&self) -> Result<()> {
         match &self.epoll {
-            Some(epoll) => sys::epoll_wait(epoll, LOOK),
-            None => sys::wait_for_input(&self.uffd.descriptor, LOOK),
+            Some(epoll) => sys::epoll_wait(epoll, sys::LOOK),
+            None => sys::wait_for_input(&self.uffd.descriptor, sys::LOOK),
         }
     }
 }

@@ -12,8 +12,6 @@ use superpage_units::Nanos;
 /// The thread rests so many times as long as it worked, so that it takes a tenth of a core at most. Chosen,
 /// not measured.
 const REST: u64 = 9;
-/// The thread looks at the kernel's pool again after this time even without news. Chosen, not measured.
-const LOOK: Nanos = Nanos(1_000_000_000);
 
 /// Works as long as the service thread runs.
 pub(super) fn run(gigantic: &Gigantic) {
@@ -23,7 +21,7 @@ pub(super) fn run(gigantic: &Gigantic) {
         let begun = sys::now();
         let news = gigantic.news.load(Relaxed);
         if !gigantic.may_register() {
-            sys::futex_wait_for(&gigantic.news, news, LOOK);
+            sys::futex_wait_for(&gigantic.news, news, sys::LOOK);
             continue;
         }
         hand.reclaim(gigantic);
@@ -36,7 +34,7 @@ pub(super) fn run(gigantic: &Gigantic) {
         }
         rest(Nanos((sys::now().0 - begun.0).saturating_mul(REST)));
         if let Stepped::Rests(_) = stepped {
-            sys::futex_wait_for(&gigantic.news, news, LOOK);
+            sys::futex_wait_for(&gigantic.news, news, sys::LOOK);
         }
     }
 }

@@ -80,7 +80,7 @@ impl Backing for Gigantic {
         asked: Mmap,
         Place { inside, .. }: Place,
     ) -> Result<usize> {
-        self.replace(space, inside)?;
+        self.before_special(space, inside)?;
         // SAFETY: the caller's promise.
         let start = unsafe { sys::mmap(asked) }?;
         let is_plain = asked.flags & (MAP_PRIVATE | MAP_ANONYMOUS) == MAP_PRIVATE | MAP_ANONYMOUS
@@ -137,13 +137,8 @@ impl Backing for Gigantic {
         Ok(done)
     }
 
-    fn set_apart(&self, space: &mut Guard<'_, Space>, span: Span) -> Result<()> {
-        self.replace(space, span)?;
-        space.set(span, Use::Special);
-        Ok(())
-    }
-
-    fn replace(&self, space: &Space, span: Span) -> Result<()> {
+    /// Makes all slots of the span ordinary.
+    fn before_special(&self, space: &Space, span: Span) -> Result<()> {
         for slot in space.slots_of(span) {
             if self.make_ordinary(space, slot) == Answer::Refused {
                 return Err(Errno::ENOMEM);
@@ -152,13 +147,28 @@ impl Backing for Gigantic {
         Ok(())
     }
 
+    fn set_apart(&self, space: &mut Space, span: Span) {
+        space.set(span, Use::Special);
+    }
+
+    unsafe fn take_over(&self, space: &mut Space, asked: Remap, inside: Span) -> Result<usize> {
+        self.before_special(space, inside)?;
+        let Remap { source, length, flags, to } = asked;
+        // SAFETY: the caller's promise.
+        let done = unsafe { sys::mremap(source, length, flags, to) }?;
+        space.set(inside, Use::Special);
+        Ok(done)
+    }
+
     fn advise(&self, mut space: Guard<'_, Space>, span: Span, advice: i32) -> Result<usize> {
         // SAFETY: the program gives this advice.
         let ask = |part: Span| unsafe { sys::madvise(part, advice) };
         match effect(advice) {
             Effect::Special => {
-                self.set_apart(&mut space, span)?;
-                return ask(span);
+                self.before_special(&space, span)?;
+                let done = ask(span)?;
+                self.set_apart(&mut space, span);
+                return Ok(done);
             }
             Effect::AsItIs => {
                 drop(space);
@@ -196,16 +206,19 @@ impl Backing for Gigantic {
 
     unsafe fn relocate(&self, mut space: Guard<'_, Space>, asked: Remap) -> Result<usize> {
         let Remap { source, length, flags, to } = asked;
-        self.replace(&space, source)?;
+        self.before_special(&space, source)?;
         if !asked.has(MREMAP_FIXED | MREMAP_DONTUNMAP)
             && space.is_plain(source)
             && let Some(to) = space.find(length, 0, &|slot| self.may_hold(slot, PROT_NONE))
         {
-            return grow(&mut space, source, to);
+            let start = grow(&mut space, source, to)?;
+            self.areas.note_mapped(&space);
+            self.note_opened(&mut space, to);
+            return Ok(start);
         }
         let inside = asked.target().and_then(|target| self.areas.span.overlap(target));
         if let Some(inside) = inside {
-            self.replace(&space, inside)?;
+            self.before_special(&space, inside)?;
         }
         // SAFETY: the caller's promise.
         let done = unsafe { sys::mremap(source, length, flags, to) }?;
@@ -275,14 +288,16 @@ impl Backing for Gigantic {
     /// the child where the pool is empty. So all are demoted, and no slot gets one until the fork is over.
     fn before_fork(&self, space: &Space, _: Child) -> Result<()> {
         self.forks.fetch_add(1, SeqCst);
+        let mut done = Ok(());
+        // Also after a refusal: nobody may be copying a slot when the fork comes.
         for slot in 0..self.slots.count() {
             if self.slots.wait(slot) == State::Gigantic
                 && self.make_ordinary(space, slot) == Answer::Refused
             {
-                return Err(Errno::ENOMEM);
+                done = Err(Errno::ENOMEM);
             }
         }
-        Ok(())
+        done
     }
 
     fn after_fork(&self, _: Forked) {

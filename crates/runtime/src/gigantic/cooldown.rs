@@ -1,13 +1,13 @@
-//! The time for which a slot is left on smaller pages.
+//! The time for which something is not tried again that was of no use.
 
 use crate::sys;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Nanos;
 
-/// The time for which a slot is not promoted after a promotion was refused, or after a demotion: twice as long each
-/// time. Zero bytes are the cooldown of a slot that never had one.
-#[derive(Debug)]
+/// The time for which a slot is not promoted after a promotion was refused, or after a demotion, and for which no page is asked for
+/// after none was found: twice as long each time. Zero bytes are the cooldown of what never had one.
+#[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Cooldown {
     /// The end of the last one on the monotonic clock, in nanoseconds.

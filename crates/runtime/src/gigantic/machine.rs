@@ -60,7 +60,7 @@ impl Gigantic {
     /// did. The caller holds the lock of the space.
     pub(super) fn map_at_once(&self, part: Span) -> bool {
         let is_left_to_touches = part.length < GIGANTIC || !self.gives.at_touches;
-        if is_left_to_touches && !self.gives.at_once {
+        if is_left_to_touches && !self.gives.at_once || !self.may_register() {
             return false;
         }
         // Only the library's threads can demote the page.
@@ -70,7 +70,7 @@ impl Gigantic {
                 Some(_) => self.gives.at_once,
                 None => self.program_always_had_one_thread(),
             };
-        if !is_able || !self.may_register() {
+        if !is_able {
             return false;
         }
         let slot = self.slots.containing(part.start);
@@ -176,8 +176,7 @@ impl<'a> Inside<'a> {
         if gigantic.areas.counters.most_mapped.load(Relaxed) >= GIGANTIC as u64
             && gigantic.may_use_gigantic()
         {
-            let more =
-                gigantic.gives.pool.slots() + u64::from(supply::can_ask(gigantic.areas.counters));
+            let more = gigantic.gives.pool.slots() + u64::from(supply::can_ask(gigantic));
             *chunks = gigantic.ready.wanted().min(*chunks + more);
         }
         Self { gigantic, survey, free, served: None }

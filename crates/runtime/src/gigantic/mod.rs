@@ -58,6 +58,8 @@ pub(crate) struct Gigantic {
     cooldowns: &'static [Cooldown],
     /// Gigantic pages that nobody uses yet.
     ready: Ready,
+    /// The cooldown of requests for more of them.
+    supply: Cooldown,
     /// What the policy gives at first touches.
     gives: Gives,
     /// The gigantic pages that map memory of the program now.
@@ -104,6 +106,7 @@ impl Gigantic {
             slots: Slots::new(areas.span.start, states),
             cooldowns,
             ready: Ready::new(ready),
+            supply: Cooldown::default(),
             gives,
             count: AtomicU64::new(0),
             is_large: AtomicBool::new(false),

@@ -121,7 +121,6 @@ impl Handover {
 
     /// Begins in the child, in its only thread; whether there is a pager. It holds the lock of the space.
     pub(super) fn begin(&self) -> bool {
-        thread::forget_all();
         let has_begun = start::start_in_child();
         self.close_file();
         has_begun

@@ -24,7 +24,7 @@ use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
-    MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, PROT_NONE,
+    MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE,
 };
 use superpage_launch::{Heap as Config, OpenFile};
 use superpage_units::Pid;
@@ -37,8 +37,11 @@ pub(crate) struct Heap {
     /// The process that has the heap's file open, and that of its counters.
     parent: Pid,
     counters: OpenFile,
-    /// Set by the service thread; null before. In a child of a fork the copy of its parent's, until it has one of its own.
+    /// Set by the service thread, once all threads run; null before. In a child of a fork the copy of its parent's, until it has one of
+    /// its own.
     pager: AtomicPtr<Pager>,
+    /// The same, before the other threads run.
+    made: AtomicPtr<Pager>,
     /// What a fork prepares for the pager of its child.
     pub(super) handover: Handover,
 }
@@ -76,6 +79,7 @@ impl Heap {
             parent,
             counters: file,
             pager: AtomicPtr::default(),
+            made: AtomicPtr::default(),
             handover: Handover::new(),
         }
     }
@@ -86,8 +90,8 @@ impl Heap {
         unsafe { self.pager.load(Acquire).as_ref() }
     }
 
-    fn set_pager(&self, pager: Pager) {
-        self.pager.store(Box::into_raw(Box::new(pager)), Release);
+    fn set_made(&self, pager: Pager) {
+        self.made.store(Box::into_raw(Box::new(pager)), Release);
     }
 
     /// Starts the library's threads, if they have not been needed so far. The caller holds the lock of the space.
@@ -111,8 +115,9 @@ impl Heap {
 
     /// Whether the heap has room for what a span is to hold. What is only reserved takes none.
     fn has_room(&self, space: &Space, span: Span, protection: i32) -> bool {
-        let others = space.taken() - space.reserved() - space.used_in(span);
-        protection == PROT_NONE || others + span.length <= sys::to_usize(self.config.size.0)
+        let more = span.length - space.used_in(span);
+        let used = space.taken() - space.reserved();
+        protection == PROT_NONE || more == 0 || used + more <= sys::to_usize(self.config.size.0)
     }
 
     /// Whether `more` bytes in the heap would be past the limit of address space that the program has set for itself.
@@ -154,7 +159,7 @@ impl Heap {
         let file = open(libc::O_DIRECT).or_else(|_| open(0))?;
         let Areas { span, counters, .. } = *self.areas;
         let shared = open_of(self.parent, self.counters, libc::O_RDWR)?;
-        self.set_pager(Pager::new(span, uffd, file, &shared, &self.config, counters)?);
+        self.set_made(Pager::new(span, uffd, file, &shared, &self.config, counters)?);
         Ok(())
     }
 
@@ -167,8 +172,7 @@ impl Heap {
         let mut kept = [uffd.descriptor(), &file];
         kept.sort_by_key(|kept| kept.0);
         sys::close_all_but(&kept);
-        self.set_pager(parents.of_child(uffd, file, claim)?);
-        self.areas.set_threads(Threads::Run);
+        self.set_made(parents.of_child(uffd, file, claim)?);
         Ok(())
     }
 }
@@ -219,11 +223,15 @@ impl Backing for Heap {
             space.set(inside, used(asked.protection));
             return Ok(inside.start);
         }
-        self.replace(space, inside)?;
-        // SAFETY: the caller's promise.
-        let start = unsafe { sys::mmap(asked) }?;
+        // What is there is lost when the pager gives the place up: so it is tried elsewhere whether the kernel does it.
+        let mut tried = Mmap { address: 0, ..asked };
+        tried.flags &= !(MAP_FIXED | MAP_POPULATE | libc::MAP_LOCKED);
+        // SAFETY: the kernel chooses an unused place, and nothing is there yet.
+        unsafe { sys::mmap(tried).and_then(|place| sys::munmap(place, span.length)) }?;
+        self.request(Wanted::Leave, inside);
         space.set(inside, Use::Special);
-        Ok(start)
+        // SAFETY: the caller's promise.
+        unsafe { sys::mmap(asked) }
     }
 
     fn give_back(&self, space: &mut Guard<'_, Space>, span: Span) -> Result<()> {
@@ -252,15 +260,31 @@ impl Backing for Heap {
         Ok(done)
     }
 
-    /// The memory stays heap, and is renewed when it is given back.
-    fn set_apart(&self, space: &mut Guard<'_, Space>, span: Span) -> Result<()> {
-        space.protect(span, Use::Protected);
+    fn before_special(&self, _: &Space, _: Span) -> Result<()> {
         Ok(())
     }
 
-    fn replace(&self, _: &Space, span: Span) -> Result<()> {
-        self.request(Wanted::Leave, span);
-        Ok(())
+    /// The memory stays heap, and is renewed when it is given back.
+    fn set_apart(&self, space: &mut Space, span: Span) {
+        space.set_apart(span);
+    }
+
+    /// By way of a place outside, because what is there is lost when the pager gives the place up.
+    unsafe fn take_over(&self, space: &mut Space, asked: Remap, inside: Span) -> Result<usize> {
+        let Remap { source, length, flags, to } = asked;
+        // SAFETY: the kernel chooses an unused place.
+        let place = unsafe { sys::mmap(Mmap::anywhere(length, PROT_NONE, MAP_NORESERVE)) }?;
+        // SAFETY: the caller's promise; nothing is in that place.
+        if let Err(errno) = unsafe { sys::mremap(source, length, flags, place) } {
+            // SAFETY: as above.
+            let _ = unsafe { sys::munmap(place, length) };
+            return Err(errno);
+        }
+        self.request(Wanted::Leave, inside);
+        space.set(inside, Use::Special);
+        let moved = Span { start: place, length };
+        // SAFETY: the caller's promise.
+        unsafe { sys::mremap(moved, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) }
     }
 
     fn advise(&self, mut space: Guard<'_, Space>, span: Span, advice: i32) -> Result<usize> {
@@ -280,7 +304,7 @@ impl Backing for Heap {
                 return Ok(0);
             }
             (libc::MADV_DODUMP | libc::MADV_DOFORK, _) => {}
-            (_, Effect::Hint) => return Ok(0),
+            (libc::MADV_NOHUGEPAGE, _) | (_, Effect::Hint) => return Ok(0),
             (_, Effect::AsItIs) => {
                 drop(space);
                 return ask();
@@ -290,9 +314,9 @@ impl Backing for Heap {
         if matches!(advice, libc::MADV_DONTFORK | libc::MADV_WIPEONFORK) {
             self.handover.rule_out();
         }
-        self.set_apart(&mut space, span)?;
-        drop(space);
-        ask()
+        let done = ask()?;
+        self.set_apart(&mut space, span);
+        Ok(done)
     }
 
     /// By a copy: the kernel would leave the heap's registration behind.
@@ -334,6 +358,12 @@ impl Backing for Heap {
         self.start_threads();
         drop(space);
         leave_malloc(NOTHING);
+    }
+
+    /// The threads would have the filter of the thread that starts them, so they are started before.
+    fn before_filter(&self) {
+        let _space = self.areas.space.take();
+        self.start_threads();
     }
 
     /// A page of the heap that is not in memory would be zeroes to the child. So the child gets a pager of its own
@@ -388,6 +418,14 @@ impl Backing for Heap {
         match self.pager() {
             None => self.begin_program(uffd),
             Some(parents) => self.begin_in_child(parents, uffd),
+        }
+    }
+
+    /// A fork asks nothing of threads that do not run.
+    fn note_served(&self, _: &'static Userfaultfd) {
+        self.pager.store(self.made.load(Acquire), Release);
+        if self.areas.threads() == Threads::InParent {
+            self.areas.set_threads(Threads::Run);
         }
     }
 

@@ -70,13 +70,10 @@ const PER_RANGE: usize = HUGE / PAGE;
 const WORDS: usize = PER_RANGE / 64;
 
 /// The threads that serve faults: so many may wait for the device at a time (docs/results/own.md, heap-random).
-const FAULT_THREADS: usize = 8;
+pub(crate) const FAULT_THREADS: usize = 8;
 
 /// The threads that work ahead of the program. Chosen, not measured: a disk wants a few reads at once.
-const WORKERS: usize = 4;
-
-/// Workers look for work after this time even without news. Chosen, not measured.
-const LOOK: Nanos = Nanos(1_000_000_000);
+pub(crate) const WORKERS: usize = 4;
 
 /// The rest of a worker after it found all pages pinned, or shared with a child: twice as long each time. Chosen, not
 /// measured.
@@ -220,12 +217,12 @@ impl Pager {
             match self.gate.pass(work) {
                 Worked::Done => rest = SHORTEST_REST,
                 Worked::Nothing => {
-                    sys::futex_wait_for(&self.news, news, LOOK);
+                    sys::futex_wait_for(&self.news, news, sys::LOOK);
                     self.end_without_threads();
                 }
                 Worked::Stuck => {
                     sys::futex_wait_for(&AtomicU32::new(0), 0, rest);
-                    rest = Nanos((2 * rest.0).min(LOOK.0));
+                    rest = Nanos((2 * rest.0).min(sys::LOOK.0));
                 }
             }
         }
@@ -270,7 +267,7 @@ impl Pager {
                 return taken;
             }
             self.waiters.fetch_add(1, SeqCst);
-            sys::futex_wait_for(&self.settled, settled, LOOK);
+            sys::futex_wait_for(&self.settled, settled, sys::LOOK);
             self.waiters.fetch_sub(1, SeqCst);
             self.end_without_threads();
         }

@@ -218,7 +218,8 @@ impl Model {
         }
         let given_up = self.given_up.clone();
         for (page, of_page) in self.stretches.range_mut(pages.clone()) {
-            let stays = which == Which::AllButSpecial && *of_page == Use::Special;
+            let stays = which != Which::All && *of_page == Use::Special
+                || which == Which::Used && *of_page == Use::Reserved;
             if !stays && !given_up.contains(&(page / PAGES)) {
                 *of_page = match (which, used, *of_page) {
                     (Which::AllButSpecial, Use::Reserved, Use::Reserved) => Use::Reserved,
@@ -336,6 +337,7 @@ enum Step {
     },
     Set(Range<usize>, Use),
     Protect(Range<usize>, Use),
+    SetApart(Range<usize>),
     TakeUntouched(usize),
     NoteEmptied(usize, usize),
     GiveUp,
@@ -392,6 +394,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (pages(), used()).prop_map(|(pages, used)| Step::Set(pages, used)),
         3 => (0..SLOTS).prop_map(|slot| Step::Set(slot * PAGES..(slot + 1) * PAGES, Use::Free)),
         4 => (pages(), not_free).prop_map(|(pages, used)| Step::Protect(pages, used)),
+        2 => pages().prop_map(Step::SetApart),
         3 => (0..SLOTS).prop_map(Step::TakeUntouched),
         3 => (0..SLOTS, 1..PAGES / 3).prop_map(|(slot, pages)| Step::NoteEmptied(slot, pages)),
         2 => Just(Step::GiveUp),
@@ -417,6 +420,10 @@ fn run(space: &mut Space, model: &mut Model, step: Step) {
         Step::Protect(pages, used) => {
             model.set(&pages, used, Which::AllButSpecial);
             space.protect(span(&pages), used);
+        }
+        Step::SetApart(pages) => {
+            model.set(&pages, Use::Protected, Which::Used);
+            space.set_apart(span(&pages));
         }
         Step::TakeUntouched(slot) => {
             let is_plain = model.count(slot, |used| used == Use::Plain) == PAGES;

@@ -1,6 +1,6 @@
 //! The page tables of the process: [`superpage_uapi::pagemap`] of a [`Span`].
 
-use super::{Errno, Result, Span, to_usize};
+use super::{Errno, PAGE, Result, Span, to_usize};
 use superpage_uapi::file::File;
 use superpage_uapi::pagemap::{self, Categories, Filter, Region, Walk};
 use superpage_units::VirtAddr;
@@ -30,8 +30,8 @@ impl Found {
     }
 }
 
-/// Runs of pages that are told at a time: 3 KiB of a thread's stack. Chosen, not measured.
-const RUNS: usize = 128;
+/// Runs of pages that are told at a time: a page of a thread's stack.
+const RUNS: usize = PAGE / size_of::<Region>();
 
 /// The page tables of the process. Kept open where a later open could be refused: the program may give up rights.
 #[derive(Debug)]
