@@ -124,7 +124,8 @@ impl PeersPage {
     fn open_in(holder: &Process, seen: &[u8], mapped: &[Vma]) -> Result<Option<Self>> {
         for file in holder.descriptors_of(seen)? {
             let file = File::from(file);
-            if file.metadata().is_ok_and(|status| status.len() != BASE_PAGE_BYTES) {
+            // The page is the first of the file.
+            if file.metadata().is_ok_and(|status| status.len() < BASE_PAGE_BYTES) {
                 continue;
             }
             let found = Self { page: SharedPage::map(file)? };
