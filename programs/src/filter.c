@@ -1,4 +1,5 @@
-/* Installs a seccomp filter for all threads that refuses one system call as its arguments say, then uses memory and ends. */
+/* Installs a seccomp filter for all threads that refuses one system call as its arguments say, before its first mapping or after that,
+   uses memory and ends. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -19,8 +20,11 @@ int main(int count, char **words) {
     int call = !strcmp(words[2], "openat") ? SYS_openat : !strcmp(words[2], "ioctl") ? SYS_ioctl : !strcmp(words[2], "madvise") ? SYS_madvise
                : SYS_mremap;
     size_t size = (size_t)1 << 30;
-    char *block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    memset(block, 1, 8 << 20);
+    char *block = NULL;
+    if (count == 3) {
+        block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        memset(block, 1, 8 << 20);
+    }
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
@@ -31,6 +35,10 @@ int main(int count, char **words) {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     printf("filter %ld\n", syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program));
     fflush(stdout);
+    if (count > 3) {
+        block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        memset(block, 1, 8 << 20);
+    }
     usleep(700000);
     memset(block + (16 << 20), 2, 8 << 20);
     printf("%d\n", munmap(block + 4096, 4096));

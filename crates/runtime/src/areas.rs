@@ -142,12 +142,14 @@ impl Process {
     }
 
     /// Makes this the state of the child of a fork, which has none of the library's threads, and none of its memory is
-    /// registered.
+    /// registered. Where nothing is in a heap yet, the child has one as its parent does: a server may fork first.
     pub(crate) fn in_child(&self) {
         thread::forget_all();
         self.areas.parent.store(1, Relaxed);
         self.areas.limited.in_child();
-        self.areas.set_threads(Threads::InParent);
+        if self.heap.is_none() || self.areas.threads() != Threads::NotYet {
+            self.areas.set_threads(Threads::InParent);
+        }
         self.gigantic.in_child();
     }
 }

@@ -227,14 +227,10 @@ static STATE: AtomicU32 = AtomicU32::new(STARTING);
 /// Starts the library's threads, and waits until faults are served; whether all run. Otherwise none goes on, because it
 /// would outlive the program's, and the cause is counted. Once in a process, with the lock of the space held.
 pub(crate) fn start_threads(areas: &Areas) -> bool {
+    // The parent of a fork may have left another state.
+    STATE.store(STARTING, Relaxed);
     let started = thread::start(service_thread, Descriptors::Own);
     refuse(areas, Cause::Kernel, started).is_some() && all_run()
-}
-
-/// Starts the library's threads in the child of a fork, for a pager of its own; its only thread calls this. Whether all run.
-pub(crate) fn start_in_child() -> bool {
-    STATE.store(STARTING, Relaxed);
-    thread::start(service_thread, Descriptors::Own).is_ok() && all_run()
 }
 
 /// Counts a refusal. A child of the program has the counters mapped too.

@@ -14,6 +14,7 @@
 
 use super::heap::{Heap, Wanted};
 use super::{Claim, Pager};
+use crate::areas::Areas;
 use crate::lock::OwnLock;
 use crate::next::{Next, next};
 use crate::service::Answer;
@@ -24,6 +25,7 @@ use crate::uffd::Userfaultfd;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use superpage_units::Pid;
 
 /// The part of the heap that the child of a fork will find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,8 +122,8 @@ impl Handover {
     }
 
     /// Begins in the child, in its only thread; whether there is a pager. It holds the lock of the space.
-    pub(super) fn begin(&self) -> bool {
-        let has_begun = start::start_in_child();
+    pub(super) fn begin(&self, areas: &Areas) -> bool {
+        let has_begun = start::start_threads(areas);
         self.close_file();
         has_begun
     }
@@ -146,7 +148,11 @@ impl Heap {
         if self.request(Wanted::StandStill, nothing) == Answer::Refused {
             return Err(Errno::ENOMEM);
         }
-        let file = sys::descriptor_of(thread::service(), pager.descriptor()).inspect_err(|_| {
+        // A unit's filter of system calls (SystemCallFilter=@system-service) kills for pidfd_getfd, which only a program needs that
+        // may not be looked at (PR_SET_DUMPABLE).
+        let (holder, number) = (thread::service(), pager.descriptor());
+        let opened = self.file_of(Pid(holder), number.unsigned_abs());
+        let file = opened.or_else(|_| sys::descriptor_of(holder, number)).inspect_err(|_| {
             handover.retract(pager);
             self.request(Wanted::LetGo, nothing);
         })?;

@@ -16,7 +16,7 @@ use crate::memory::{Effect, effect, leave_malloc, map, used};
 use crate::service::{Answer, Request};
 use crate::space::{Space, Use};
 use crate::start::{end_without_heap, open_of};
-use crate::sys::{self, Errno, Mmap, Result, Span};
+use crate::sys::{self, Descriptor, Errno, Mmap, PAGE, Result, Span};
 use crate::thread;
 use crate::uffd::{Fault, Userfaultfd};
 use alloc::boxed::Box;
@@ -154,13 +154,22 @@ impl Heap {
     fn begin_program(&self, uffd: &'static Userfaultfd) -> Result<()> {
         // The program's descriptors are not ours to keep open.
         sys::close_all_but(&[uffd.descriptor()]);
-        // Not every file system can do without the page cache.
-        let open = |flags| open_of(self.parent, self.config.file, libc::O_RDWR | flags);
-        let file = open(libc::O_DIRECT).or_else(|_| open(0))?;
+        let file = self.file_of(self.parent, self.config.file.descriptor)?;
         let Areas { span, counters, .. } = *self.areas;
         let shared = open_of(self.parent, self.counters, libc::O_RDWR)?;
         self.set_made(Pager::new(span, uffd, file, &shared, &self.config, counters)?);
         Ok(())
+    }
+
+    /// The heap's file, which a process or a thread of this one has open under this number.
+    ///
+    /// # Errors
+    /// ESTALE where it has another file open, and what the kernel says.
+    pub(super) fn file_of(&self, holder: Pid, descriptor: u32) -> Result<Descriptor> {
+        let file = OpenFile { descriptor, ..self.config.file };
+        // Not every file system can do without the page cache.
+        let open = |flags| open_of(holder, file, libc::O_RDWR | flags);
+        open(libc::O_DIRECT).or_else(|_| open(0))
     }
 
     /// Makes the pager of a child of a fork.
@@ -224,10 +233,14 @@ impl Backing for Heap {
             return Ok(inside.start);
         }
         // What is there is lost when the pager gives the place up: so it is tried elsewhere whether the kernel does it.
-        let mut tried = Mmap { address: 0, ..asked };
+        let mut tried = Mmap { address: 0, length: PAGE, ..asked };
         tried.flags &= !(MAP_FIXED | MAP_POPULATE | libc::MAP_LOCKED);
-        // SAFETY: the kernel chooses an unused place, and nothing is there yet.
-        unsafe { sys::mmap(tried).and_then(|place| sys::munmap(place, span.length)) }?;
+        // SAFETY: the kernel chooses an unused place, and nothing is there yet. Huge pages of the kernel's pool stay for others.
+        unsafe {
+            if asked.flags & libc::MAP_HUGETLB == 0 {
+                sys::mmap(tried).and_then(|place| sys::munmap(place, PAGE))?;
+            }
+        }
         self.request(Wanted::Leave, inside);
         space.set(inside, Use::Special);
         // SAFETY: the caller's promise.
@@ -397,7 +410,7 @@ impl Backing for Heap {
     fn begin_child(&self) -> bool {
         match self.handover.finds() {
             Finds::All => true,
-            Finds::Served => self.handover.begin(),
+            Finds::Served => self.handover.begin(self.areas),
             Finds::Part => false,
         }
     }
