@@ -139,11 +139,10 @@ fn look_after_threads(process: &Process) {
     }
 }
 
-/// Carries out requests for ever.
-pub(crate) fn run(process: &Process) {
-    let stat = Stat::open().ok();
+/// Carries out requests for ever. `stat` is open already: the program may have the kernel refuse to open it from now on.
+pub(crate) fn run(process: &Process, stat: Option<&Stat>) {
     loop {
-        let request = process.areas.mailbox.next(process, stat.as_ref());
+        let request = process.areas.mailbox.next(process, stat);
         process.areas.mailbox.answer(process.backing().carry_out(&request));
     }
 }

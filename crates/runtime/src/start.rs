@@ -7,6 +7,7 @@
 use crate::areas::{self, Areas, Process, Threads};
 use crate::backing::{Backing, READ_WRITE};
 use crate::decider::Decider;
+use crate::end::Stat;
 use crate::gigantic::{Cooldown, Gigantic};
 use crate::pager::{Heap, handover};
 use crate::space::{SlotPages, Space};
@@ -264,8 +265,10 @@ extern "C" fn service_thread() {
     thread::note_first();
     at_start::take_on(NAME);
     let Some(process) = areas::shared() else { return };
-    if settle_start(start_others(process.areas, process.started_backing())) {
-        service::run(process);
+    let started = start_others(process.areas, process.started_backing());
+    let stat = Stat::open().ok();
+    if settle_start(started) {
+        service::run(process, stat.as_ref());
     }
 }
 

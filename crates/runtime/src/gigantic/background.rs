@@ -20,15 +20,16 @@ pub(super) fn run(gigantic: &Gigantic) {
     while !thread::service_has_ended() {
         let begun = sys::now();
         let news = gigantic.news.load(Relaxed);
-        if !gigantic.may_register() {
+        let Some(stepped) = gigantic.while_at_work(|| {
+            hand.reclaim(gigantic);
+            if gigantic.areas.decider.promotes() {
+                survey.refresh(gigantic);
+            }
+            gigantic.step(&survey)
+        }) else {
             sys::futex_wait_for(&gigantic.news, news, sys::LOOK);
             continue;
-        }
-        hand.reclaim(gigantic);
-        if gigantic.areas.decider.promotes() {
-            survey.refresh(gigantic);
-        }
-        let stepped = gigantic.step(&survey);
+        };
         if stepped == Stepped::Acted {
             survey.forget();
         }

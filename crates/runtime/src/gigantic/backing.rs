@@ -266,7 +266,7 @@ impl Backing for Gigantic {
     /// What is fresh is released, what is gigantic demoted if it can be.
     fn leave_alone(&self) {
         let space = self.areas.space.take();
-        self.is_left_alone.store(true, Relaxed);
+        self.is_left_alone.store(true, SeqCst);
         for slot in 0..self.slots.count() {
             if self.slots.state(slot) != State::Ordinary {
                 let _ = self.make_ordinary(&space, slot);
@@ -274,9 +274,10 @@ impl Backing for Gigantic {
         }
     }
 
-    /// The kernel has the memory from now on.
+    /// The kernel has the memory from now on, and no thread of the library is in the middle of a call that may be refused.
     fn before_filter(&self) {
         self.leave_alone();
+        self.wait_for_background();
         self.ready.close();
     }
 

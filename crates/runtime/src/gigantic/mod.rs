@@ -85,6 +85,8 @@ pub(crate) struct Gigantic {
     has_given_up_faults: AtomicBool,
     /// Changed when the background thread has something new to look at.
     news: AtomicU32,
+    /// One while the background thread works.
+    at_work: AtomicU32,
 }
 
 impl Gigantic {
@@ -119,6 +121,7 @@ impl Gigantic {
             shares_memory: AtomicBool::new(false),
             has_given_up_faults: AtomicBool::new(false),
             news: AtomicU32::new(0),
+            at_work: AtomicU32::new(0),
         }
     }
 
@@ -169,7 +172,23 @@ impl Gigantic {
 
     /// Whether first touches may still be told to the library.
     fn may_register(&self) -> bool {
-        !self.is_left_alone.load(Relaxed)
+        !self.is_left_alone.load(SeqCst)
+    }
+
+    /// The background thread's work, unless the memory is left alone; [`Gigantic::wait_for_background`] waits for its end.
+    fn while_at_work<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        self.at_work.store(1, SeqCst);
+        let done = self.may_register().then(work);
+        self.at_work.store(0, SeqCst);
+        sys::futex_wake(&self.at_work);
+        done
+    }
+
+    /// Waits until the background thread works no more. The memory is left alone already, so that it begins no more either.
+    fn wait_for_background(&self) {
+        while self.at_work.load(SeqCst) == 1 && !thread::one_has_ended() {
+            sys::futex_wait_for(&self.at_work, 1, sys::LOOK);
+        }
     }
 
     /// Whether memory may be registered and copied for a promotion.
@@ -191,6 +210,7 @@ impl Gigantic {
     /// Makes this the state of the child of a fork, none of whose memory is registered.
     pub(crate) fn in_child(&self) {
         self.ready.forget();
+        self.at_work.store(0, SeqCst);
         for slot in 0..self.slots.count() {
             if !matches!(self.slots.state(slot), State::Ordinary | State::Gigantic) {
                 self.slots.settle(slot, State::Ordinary);
