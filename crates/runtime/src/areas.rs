@@ -18,6 +18,7 @@ use crate::decider::Decider;
 use crate::gigantic::Gigantic;
 use crate::limited::Limited;
 use crate::lock::Lock;
+use crate::numbered::numbered;
 use crate::pager::Heap;
 use crate::service::Mailbox;
 use crate::space::Space;
@@ -51,19 +52,19 @@ pub(crate) struct Areas {
     parent: &'static AtomicU32,
 }
 
-/// Whether the library's threads run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Threads {
-    /// The threads have not been needed: no slot is full of the program's memory, and nothing is in a heap. A program with one thread
-    /// may do what one with several may not, such as entering a user namespace.
-    NotYet = 0,
-    /// The threads run.
-    Run = 1,
-    /// Not all threads could be started, so none runs.
-    Failed = 2,
-    /// This is a child of a fork, which has none of its parent's threads.
-    InParent = 3,
+numbered! {
+    /// Whether the library's threads run.
+    pub(crate) enum Threads {
+        /// The threads have not been needed: no slot is full of the program's memory, and nothing is in a heap. A program with one thread
+        /// may do what one with several may not, such as entering a user namespace.
+        NotYet,
+        /// The threads run.
+        Run,
+        /// Not all threads could be started, so none runs.
+        Failed,
+        /// This is a child of a fork, which has none of its parent's threads.
+        InParent,
+    }
 }
 
 impl Areas {
@@ -91,9 +92,7 @@ impl Areas {
 
     /// Whether the library's threads run.
     pub(crate) fn threads(&self) -> Threads {
-        let word = self.threads.load(Acquire);
-        let all = [Threads::NotYet, Threads::Run, Threads::Failed];
-        all.into_iter().find(|threads| *threads as u32 == word).unwrap_or(Threads::InParent)
+        Threads::of(self.threads.load(Acquire)).unwrap_or(Threads::InParent)
     }
 
     /// Notes whether the library's threads run.

@@ -27,6 +27,7 @@ mod limited;
 mod lock;
 mod memory;
 mod next;
+mod numbered;
 mod pager;
 mod pins;
 mod room;

@@ -7,6 +7,7 @@ use super::demote::{self, Holding};
 use super::promote;
 use super::slot::State;
 use crate::areas::Threads;
+use crate::numbered::numbered;
 use crate::service::{Answer, Request};
 use crate::space::Space;
 use crate::sys::{self, GIGANTIC, PAGE, Span};
@@ -15,18 +16,18 @@ use core::sync::atomic::AtomicU32;
 use superpage_launch::Cause;
 use superpage_units::Bytes;
 
-/// What is asked about a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Wanted {
-    /// Register an ordinary slot that holds nothing: it becomes fresh.
-    Register = 0,
-    /// Leave a fresh slot to the kernel.
-    Release = 1,
-    /// Copy a gigantic page to smaller ones.
-    Demote = 2,
-    /// Copy the smaller pages of a slot to a gigantic one.
-    Promote = 3,
+numbered! {
+    /// What is asked about a slot.
+    pub(super) enum Wanted {
+        /// Register an ordinary slot that holds nothing: it becomes fresh.
+        Register,
+        /// Leave a fresh slot to the kernel.
+        Release,
+        /// Copy a gigantic page to smaller ones.
+        Demote,
+        /// Copy the smaller pages of a slot to a gigantic one.
+        Promote,
+    }
 }
 
 /// The stack of a thread that asks lies within this around its request.
@@ -113,10 +114,8 @@ impl Gigantic {
 
     /// Carries out a request, in the service thread.
     pub(super) fn answer(&self, request: &Request) -> Answer {
-        const ALL: [Wanted; 4] =
-            [Wanted::Register, Wanted::Release, Wanted::Demote, Wanted::Promote];
         let slot = self.slots.containing(request.part.start);
-        let is_done = match ALL.into_iter().find(|wanted| *wanted as u32 == request.kind) {
+        let is_done = match Wanted::of(request.kind) {
             Some(Wanted::Register) => self.registered(slot),
             Some(Wanted::Release) => self.released(slot),
             Some(Wanted::Demote) => self.demoted(slot, request),

@@ -13,35 +13,29 @@
 //! Threads change a state by one compare-and-exchange, and hold no lock meanwhile: a thread of the
 //! program may stop anywhere, waiting for a fault that another thread must serve.
 
+use crate::numbered::numbered;
 use crate::sys::{self, GIGANTIC, Span};
 use crate::{end, thread};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// The mapping of a slot, and who is changing it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum State {
-    /// Whatever the kernel has mapped: nothing, base pages, huge pages. All zero bytes are this.
-    Ordinary = 0,
-    /// Nothing; the first touch is told to the library.
-    Fresh = 1,
-    /// A fault thread serves its first touch.
-    Serving = 2,
-    /// One gigantic page.
-    Gigantic = 3,
-    /// Somebody unmaps its gigantic page, copies it to smaller pages, or copies smaller pages to a gigantic one.
-    Changing = 4,
+numbered! {
+    /// The mapping of a slot, and who is changing it.
+    pub(super) enum State {
+        /// Whatever the kernel has mapped: nothing, base pages, huge pages. All zero bytes are this.
+        Ordinary,
+        /// Nothing; the first touch is told to the library.
+        Fresh,
+        /// A fault thread serves its first touch.
+        Serving,
+        /// One gigantic page.
+        Gigantic,
+        /// Somebody unmaps its gigantic page, copies it to smaller pages, or copies smaller pages to a gigantic one.
+        Changing,
+    }
 }
 
 impl State {
-    const ALL: [Self; 5] =
-        [Self::Ordinary, Self::Fresh, Self::Serving, Self::Gigantic, Self::Changing];
-
-    fn of(word: u32) -> Self {
-        Self::ALL.into_iter().find(|state| *state as u32 == word).unwrap_or(Self::Ordinary)
-    }
-
     /// Whether the state lasts until somebody changes it, so that there is nobody to wait for.
     pub(super) const fn is_settled(self) -> bool {
         matches!(self, Self::Ordinary | Self::Fresh | Self::Gigantic)
@@ -66,7 +60,7 @@ impl Slots {
     fn check(&self) {
         for word in self.states {
             let word = word.load(SeqCst);
-            assert!(State::ALL.iter().any(|state| *state as u32 == word), "{word} is no state");
+            assert!(State::of(word).is_some(), "{word} is no state");
         }
     }
 
@@ -87,7 +81,8 @@ impl Slots {
 
     /// Its state; that of a slot that does not exist is ordinary.
     pub(super) fn state(&self, slot: usize) -> State {
-        self.states.get(slot).map_or(State::Ordinary, |word| State::of(word.load(SeqCst)))
+        let word = self.states.get(slot);
+        word.and_then(|word| State::of(word.load(SeqCst))).unwrap_or(State::Ordinary)
     }
 
     /// Changes the state, if it is `from`.
@@ -222,7 +217,7 @@ mod tests {
     }
 
     fn step(count: usize) -> impl Strategy<Value = Step> {
-        let state = || prop::sample::select(State::ALL.to_vec());
+        let state = || (0_u32..5).prop_filter_map("no such state", State::of);
         // One more than there are.
         let slot = move || 0..=count;
         prop_oneof![

@@ -17,6 +17,7 @@ use super::{Claim, Pager};
 use crate::areas::Areas;
 use crate::lock::OwnLock;
 use crate::next::{Next, next};
+use crate::numbered::numbered;
 use crate::service::Answer;
 use crate::start;
 use crate::sys::{self, Descriptor, Errno, PAGE, Result, Span};
@@ -27,16 +28,16 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 use superpage_units::Pid;
 
-/// The part of the heap that the child of a fork will find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Finds {
-    /// All of it in memory.
-    All = 0,
-    /// A part in memory, and the rest in the file, for a pager of its own.
-    Served = 1,
-    /// A part only: it must not go on.
-    Part = 2,
+numbered! {
+    /// The part of the heap that the child of a fork will find.
+    pub(super) enum Finds {
+        /// All of it in memory.
+        All,
+        /// A part in memory, and the rest in the file, for a pager of its own.
+        Served,
+        /// A part only: it must not go on.
+        Part,
+    }
 }
 
 /// What a thread prepares before it forks.
@@ -70,9 +71,7 @@ impl Handover {
 
     /// The part of the heap that the child of the fork will find which was prepared last.
     pub(super) fn finds(&self) -> Finds {
-        let all = [Finds::All, Finds::Served];
-        let word = self.finds.load(Relaxed);
-        all.into_iter().find(|finds| *finds as u32 == word).unwrap_or(Finds::Part)
+        Finds::of(self.finds.load(Relaxed)).unwrap_or(Finds::Part)
     }
 
     /// Notes it.

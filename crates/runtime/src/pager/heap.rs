@@ -13,6 +13,7 @@ use crate::backing::{Backing, Child, Forked, Place, READ_WRITE, Remap};
 use crate::end;
 use crate::lock::Guard;
 use crate::memory::{Effect, effect, leave_malloc, map, used};
+use crate::numbered::numbered;
 use crate::service::{Answer, Request};
 use crate::space::{Space, Use};
 use crate::start::{end_without_heap, open_of};
@@ -46,22 +47,22 @@ pub(crate) struct Heap {
     pub(super) handover: Handover,
 }
 
-/// What is asked of the service thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Wanted {
-    /// Empty a part of the heap.
-    Discard = 0,
-    /// Empty a part of the heap that another mapping takes the place of.
-    Leave = 1,
-    /// Have all of the heap in memory, and keep it there.
-    Hold = 2,
-    /// Let pages of the heap leave memory again, and have the pager go on.
-    LetGo = 3,
-    /// Have a part of the areas, which was mapped anew, be heap again.
-    Renew = 4,
-    /// Have the pager stand still, so that the child of a fork can have one of its own.
-    StandStill = 5,
+numbered! {
+    /// What is asked of the service thread.
+    pub(super) enum Wanted {
+        /// Empty a part of the heap.
+        Discard,
+        /// Empty a part of the heap that another mapping takes the place of.
+        Leave,
+        /// Have all of the heap in memory, and keep it there.
+        Hold,
+        /// Let pages of the heap leave memory again, and have the pager go on.
+        LetGo,
+        /// Have a part of the areas, which was mapped anew, be heap again.
+        Renew,
+        /// Have the pager stand still, so that the child of a fork can have one of its own.
+        StandStill,
+    }
 }
 
 const NOTHING: Span = Span { start: 0, length: 0 };
@@ -468,16 +469,9 @@ impl Backing for Heap {
     }
 
     fn carry_out(&self, request: &Request) -> Answer {
-        const ALL: [Wanted; 6] = [
-            Wanted::Discard,
-            Wanted::Leave,
-            Wanted::Hold,
-            Wanted::LetGo,
-            Wanted::Renew,
-            Wanted::StandStill,
-        ];
-        let wanted = ALL.into_iter().find(|wanted| *wanted as u32 == request.kind);
-        let (Some(pager), Some(wanted)) = (self.pager(), wanted) else { return Answer::Refused };
+        let (Some(pager), Some(wanted)) = (self.pager(), Wanted::of(request.kind)) else {
+            return Answer::Refused;
+        };
         let done = match wanted {
             Wanted::Discard => {
                 pager.discard(request.part);
