@@ -13,6 +13,7 @@ use crate::space::Space;
 use crate::sys::{Errno, Mmap, PAGE, Result, Span};
 use crate::uffd::{Fault, Userfaultfd};
 use libc::{MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
+use superpage_launch::symbols;
 
 /// A protection as the kernel wants it, of memory that may be read and written.
 pub(crate) const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -242,4 +243,53 @@ pub(crate) enum Forked {
     Child,
     /// No child will come.
     Nobody,
+}
+
+/// The effect of a kind of advice on memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The memory is to hold zeroes.
+    Empties,
+    /// Nothing that a program could see.
+    Hint,
+    /// The kernel follows the advice whatever stands behind the memory.
+    AsItIs,
+    /// Anything else.
+    Special,
+}
+
+/// The effect of this advice.
+pub(crate) fn effect(advice: i32) -> Effect {
+    match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => Effect::Empties,
+        libc::MADV_NORMAL
+        | libc::MADV_RANDOM
+        | libc::MADV_SEQUENTIAL
+        | libc::MADV_WILLNEED
+        | libc::MADV_HUGEPAGE
+        | libc::MADV_COLLAPSE
+        | libc::MADV_COLD
+        | libc::MADV_PAGEOUT
+        | libc::MADV_MERGEABLE
+        | libc::MADV_UNMERGEABLE
+        | libc::MADV_DODUMP
+        | libc::MADV_DOFORK => Effect::Hint,
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Effect::AsItIs,
+        _ => Effect::Special,
+    }
+}
+
+/// Has `libsuperpage_malloc.so`, where it is in the process, leave new blocks to the program's own malloc, or make no more arenas
+/// if there are no areas; the bytes that it keeps for itself.
+pub(crate) fn leave_malloc(areas: Span) -> usize {
+    let leave = symbols::objects().find_map(|object| object.function(c"superpage_malloc_leave"));
+    leave.map_or(0, |leave| {
+        // SAFETY: it is that library's function, which has this type.
+        unsafe {
+            core::mem::transmute::<usize, extern "C" fn(usize, usize) -> usize>(leave)(
+                areas.start,
+                areas.length,
+            )
+        }
+    })
 }

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "keeps the policy behind a lock")]
 
 use crate::lock::RawLock;
+use crate::sys::Span;
 use crate::thread;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -12,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use superpage_launch::{Cause, Config, Counters};
 use superpage_policy::promotion::Policy;
 use superpage_policy::promotion::life::Allocation;
-use superpage_units::BasePages;
+use superpage_units::{Advice, BasePages, Growth, VirtAddr, Vma, VmaKind};
 
 /// The policy.
 #[derive(Debug)]
@@ -74,6 +75,17 @@ impl Decider {
         }
         self.lock.give_back();
         answer
+    }
+}
+
+/// A part of the areas as the policy sees it.
+pub(crate) fn vma(part: Span) -> Vma {
+    Vma {
+        start: VirtAddr(part.start as u64),
+        end: VirtAddr(part.end() as u64),
+        kind: VmaKind::Anonymous,
+        growth: Growth::Fixed,
+        advice: Advice::Huge,
     }
 }
 

@@ -5,7 +5,8 @@
 //! maps are not seen here.
 //!
 //! A program comes to the kernel's calls by their functions or by `syscall`; both come to [`by_number`], which has one arm for each
-//! call that the library carries out. Functions that are more than one call of the kernel's are behind it.
+//! call that the library carries out. The functions behind it call libc's of the same name: they are more than one call of the
+//! kernel's (`fork`, `pthread_create`), or other libraries take their place too (`ioctl`, `prctl`).
 //!
 //! Some calls that concern memory need nothing and are libc's own. `brk` and `sbrk` change the heap, which the kernel
 //! puts tens of TiB away from the areas and lets grow into no other mapping. `munlock` leaves gigantic pages as they
@@ -85,7 +86,7 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
                 pass()
             }
             libc::SYS_ioctl => {
-                before_ioctl(b);
+                before_ioctl(process, b);
                 pass()
             }
             libc::SYS_seccomp if a <= SECCOMP_SET_MODE_FILTER => {
@@ -94,7 +95,7 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
                 pass()
             }
             libc::SYS_prctl => {
-                before_prctl(sys::int(a));
+                before_prctl(process, sys::int(a));
                 pass()
             }
             // A profiler of the program's own that signals each thread would wait for an answer that ours never give.
@@ -149,8 +150,8 @@ fn before_filter(process: &Process, whose: Filtered) {
 }
 
 /// As [`before_filter`], by prctl(2).
-fn before_prctl(option: c_int) {
-    if let (Some(process), libc::PR_SET_SECCOMP) = (managed(), option) {
+fn before_prctl(process: &Process, option: c_int) {
+    if option == libc::PR_SET_SECCOMP {
         before_filter(process, Filtered::One);
     }
 }
@@ -164,8 +165,8 @@ fn before_userfaultfd(process: &Process) {
 }
 
 /// A userfaultfd may come from its device.
-fn before_ioctl(request: usize) {
-    if let (Some(process), USERFAULTFD_IOC_NEW) = (managed(), request) {
+fn before_ioctl(process: &Process, request: usize) {
+    if request == USERFAULTFD_IOC_NEW {
         before_userfaultfd(process);
     }
 }
@@ -430,7 +431,9 @@ pub(crate) unsafe extern "C" fn ioctl(
     request: c_ulong,
     argument: usize,
 ) -> c_int {
-    before_ioctl(request.register());
+    if let Some(process) = managed() {
+        before_ioctl(process, request.register());
+    }
     let Some(next) = IOCTL.get() else { return Returned::of(Err(Errno::ENOSYS)) };
     next(descriptor, request, argument)
 }
@@ -447,7 +450,9 @@ pub(crate) unsafe extern "C" fn prctl(
     c: usize,
     d: usize,
 ) -> c_int {
-    before_prctl(option);
+    if let Some(process) = managed() {
+        before_prctl(process, option);
+    }
     let Some(next) = PRCTL.get() else { return Returned::of(Err(Errno::ENOSYS)) };
     next(option, a, b, c, d)
 }

@@ -1,9 +1,10 @@
-//! `libsuperpage.so`: page sizes by policy from inside an unmodified program (Trident).
+//! `libsuperpage.so`: page sizes by policy and heaps in files, from inside an unmodified program (Trident, xHeap).
 //!
 //! `superpage run` has the dynamic linker load it before the program's own libraries. It takes the place of
-//! the functions by which a program changes its memory ([`export`]), packs large private anonymous mappings
-//! into areas of its own ([`space`]), and serves the first touch of each GiB as the policy decides
-//! ([`fault`], [`machine`]). A process that `superpage run` did not start itself is left alone.
+//! the functions by which a program changes its memory ([`export`]), and packs large private anonymous mappings
+//! into areas of its own ([`space`]). Behind the memory there stand pages by policy ([`gigantic`]), which serve the first
+//! touch of each GiB as the policy decides, or a heap that lives in a file ([`pager`]). A process that `superpage run` did not
+//! start itself is left alone.
 //!
 //! The library is a guest in somebody's process. Nothing in it may take the program down, and no byte of the
 //! program's memory may be another than without it. [`areas`] says which thread does what.

@@ -15,7 +15,6 @@ use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
     MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE, PROT_WRITE,
 };
-use superpage_launch::symbols;
 
 /// The smallest mapping that is placed in the areas. CPython maps 1 MiB at a time. Chosen, not measured.
 const LEAST: usize = 256 * 1024;
@@ -136,13 +135,6 @@ unsafe fn map_fixed(process: &Process, asked: Mmap, place: Place) -> Result<usiz
     Ok(start)
 }
 
-/// Asks for huge pages, which new mappings do not have by themselves. Reserved memory has none, so that
-/// khugepaged does not look through all of it.
-pub(crate) fn advise_huge(span: Span) {
-    // SAFETY: the advice concerns page sizes only.
-    let _ = unsafe { sys::madvise(span, libc::MADV_HUGEPAGE) };
-}
-
 /// munmap(2).
 ///
 /// # Safety
@@ -158,21 +150,6 @@ pub(crate) unsafe fn unmap(process: &Process, address: usize, length: usize) -> 
     }
     let mut space = process.areas.space.take();
     process.backing().give_back(&mut space, place.inside).map(|()| 0)
-}
-
-/// Has `libsuperpage_malloc.so`, where it is in the process, leave new blocks to the program's own malloc, or make no more arenas
-/// if there are no areas; the bytes that it keeps for itself.
-pub(crate) fn leave_malloc(areas: Span) -> usize {
-    let leave = symbols::objects().find_map(|object| object.function(c"superpage_malloc_leave"));
-    leave.map_or(0, |leave| {
-        // SAFETY: it is that library's function, which has this type.
-        unsafe {
-            core::mem::transmute::<usize, extern "C" fn(usize, usize) -> usize>(leave)(
-                areas.start,
-                areas.length,
-            )
-        }
-    })
 }
 
 /// mlockall(2): `lock` is the call.
@@ -261,40 +238,6 @@ pub(crate) fn protect_by_key(
         process.areas.space.take().protect(place.inside, Use::Protected);
     }
     Ok(done)
-}
-
-/// The effect of a kind of advice on memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// The memory is to hold zeroes.
-    Empties,
-    /// Nothing that a program could see.
-    Hint,
-    /// The kernel follows the advice whatever stands behind the memory.
-    AsItIs,
-    /// Anything else.
-    Special,
-}
-
-/// The effect of this advice.
-pub(crate) fn effect(advice: i32) -> Effect {
-    match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => Effect::Empties,
-        libc::MADV_NORMAL
-        | libc::MADV_RANDOM
-        | libc::MADV_SEQUENTIAL
-        | libc::MADV_WILLNEED
-        | libc::MADV_HUGEPAGE
-        | libc::MADV_COLLAPSE
-        | libc::MADV_COLD
-        | libc::MADV_PAGEOUT
-        | libc::MADV_MERGEABLE
-        | libc::MADV_UNMERGEABLE
-        | libc::MADV_DODUMP
-        | libc::MADV_DOFORK => Effect::Hint,
-        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Effect::AsItIs,
-        _ => Effect::Special,
-    }
 }
 
 /// madvise(2).

@@ -6,6 +6,9 @@ use superpage_uapi::file::File;
 use superpage_uapi::{cgroup, meminfo};
 use superpage_units::Bytes;
 
+/// Memory that is left free beside what is copied. Chosen, not measured.
+pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
+
 /// Memory that can be had without taking it from anybody.
 pub(crate) fn available() -> Bytes {
     let [_, mut least] = meminfo::total_and_available();

@@ -8,7 +8,7 @@ use crate::areas::{self, Areas, Process, Threads};
 use crate::backing::{Backing, READ_WRITE};
 use crate::decider::Decider;
 use crate::end::Stat;
-use crate::gigantic::{Cooldown, Gigantic};
+use crate::gigantic::{Cooldown, Gigantic, Gives};
 use crate::pager::{Heap, handover};
 use crate::space::{SlotPages, Space};
 use crate::sys::{self, Descriptor, GIGANTIC, Mmap, PAGE, Result, Span};
@@ -109,7 +109,7 @@ fn begin(config: &Config<'_>, cause: Option<Cause>) -> Result<()> {
     let policy = (policy.build)();
     // A mapping of more than all memory is for the kernel to judge, unless it may live in a heap.
     let most_at_once = room::total().max(config.heap.map_or(Bytes::ZERO, |heap| heap.size));
-    let gives = Gigantic::gives(&*policy);
+    let gives = Gives::of(&*policy);
     let areas = Areas::new(
         Space::new(span.start, pages),
         sys::to_usize(most_at_once.0),

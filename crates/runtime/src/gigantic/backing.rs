@@ -7,9 +7,11 @@ use super::Gigantic;
 use super::background;
 use super::slot::State;
 use crate::areas::Threads;
-use crate::backing::{Backing, Child, Forked, Place, READ_WRITE, Remap};
+use crate::backing::{
+    Backing, Child, Effect, Forked, Place, READ_WRITE, Remap, effect, leave_malloc,
+};
 use crate::lock::Guard;
-use crate::memory::{Effect, advise_huge, effect, leave_malloc, used};
+use crate::memory::used;
 use crate::service::{Answer, Request};
 use crate::space::{SlotPages, Space, Use};
 use crate::sys::{self, Errno, GIGANTIC, Mmap, Result, Span};
@@ -478,6 +480,13 @@ impl Gigantic {
             }
         }
     }
+}
+
+/// Asks for huge pages, which new mappings do not have by themselves. Reserved memory has none, so that
+/// khugepaged does not look through all of it.
+fn advise_huge(span: Span) {
+    // SAFETY: the advice concerns page sizes only.
+    let _ = unsafe { sys::madvise(span, libc::MADV_HUGEPAGE) };
 }
 
 /// Unmaps reserved memory. The kernel may use the place for anything.

@@ -17,9 +17,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Cause, Counters};
 use superpage_units::{Bytes, Nanos};
 
-/// Memory that is left free beside what a demotion or a promotion takes. Chosen, not measured.
-pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
-
 /// Copies the gigantic page that maps this slot to smaller pages, for a thread of the program that asks. The
 /// slot must be nobody else's to change. `needed` is the part of it that is not zero, or all of it where nobody counted.
 ///
@@ -36,7 +33,7 @@ pub(super) fn demote(
         return Err(Cause::MayPin);
     }
     let available = room::available();
-    let is_enough = |needed: Bytes| available >= Bytes(needed.0 + MARGIN.0);
+    let is_enough = |needed: Bytes| available >= Bytes(needed.0 + room::MARGIN.0);
     // Counting reads all of the slot that is zero, so only a GiB that does not fit as a whole is counted.
     // SAFETY: the slot is mapped by a gigantic page, which is nobody else's to change.
     if !is_enough(needed) && !is_enough(unsafe { filled(slot) }) {

@@ -14,7 +14,7 @@
 
 #![expect(unsafe_code, reason = "moves and copies memory and replaces mappings")]
 
-use super::demote::{self, MARGIN, Staging};
+use super::demote::{self, Staging};
 use super::page::GiganticPage;
 use super::promote::{Failed, Held};
 use crate::pins;
@@ -64,7 +64,7 @@ fn populate_zeroes(pagemap: &Pagemap, slot: Span) -> Result<(), Cause> {
         }
     });
     count.map_err(|_| Cause::Kernel)?;
-    if needed > 0 && room::available() < Bytes(needed as u64 + MARGIN.0) {
+    if needed > 0 && room::available() < Bytes(needed as u64 + room::MARGIN.0) {
         return Err(Cause::NoMemory);
     }
     let mut populated = Ok(0);

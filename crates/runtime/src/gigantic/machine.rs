@@ -8,8 +8,9 @@ use super::page::Pool;
 use super::promote::{self, Failure};
 use super::slot::State;
 use super::supply;
-use super::survey::{Survey, vma};
+use super::survey::Survey;
 use crate::areas::Threads;
+use crate::decider::vma;
 use crate::pins;
 use crate::room;
 use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, Span};
@@ -43,7 +44,7 @@ pub(crate) struct Gives {
 
 impl Gives {
     /// As this policy has it.
-    pub(super) fn of(policy: &dyn Policy) -> Self {
+    pub(crate) fn of(policy: &dyn Policy) -> Self {
         let set_aside = set_aside(policy);
         let pool = Pool::of(set_aside.unwrap_or(PageSize::Gigantic));
         let allocation = policy.life().allocation;

@@ -35,14 +35,11 @@ use crate::uffd::Userfaultfd;
 pub(crate) use cooldown::Cooldown;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
-pub(crate) use demote::MARGIN;
-use machine::Gives;
+pub(crate) use machine::Gives;
 use page::Ready;
 use slot::{Slots, State};
 use superpage_launch::Cause;
-use superpage_policy::promotion::Policy;
 use superpage_units::Nanos;
-pub(crate) use survey::vma;
 
 /// The time after a fork in which first touches are left to smaller pages: a program that forks will fork again, and
 /// each gigantic page that it has then must be copied first. Chosen, not measured.
@@ -90,11 +87,6 @@ pub(crate) struct Gigantic {
 }
 
 impl Gigantic {
-    /// What this policy gives at first touches.
-    pub(crate) fn gives(policy: &dyn Policy) -> Gives {
-        Gives::of(policy)
-    }
-
     /// The slots of these areas: their states and cooldowns are all zero.
     pub(crate) fn new(
         areas: &'static Areas,

@@ -5,13 +5,12 @@
 
 use super::slot::State;
 use super::{Cooldown, Gigantic};
+use crate::decider::vma;
 use crate::space::SlotPages;
 use crate::sys::{self, GIGANTIC, HUGE, PAGE, Span};
 use alloc::vec::Vec;
 use superpage_policy::promotion::RangeView;
-use superpage_units::{
-    Advice, BasePages, Growth, HugePages, Mapping, Nanos, PmdRange, VirtAddr, Vma, VmaKind,
-};
+use superpage_units::{BasePages, HugePages, Mapping, Nanos, PmdRange, VirtAddr, Vma};
 
 /// A survey is made again after this time. Chosen, not measured: it takes up to 1.6 ms for each GiB.
 const AGE: Nanos = Nanos(5_000_000_000);
@@ -124,17 +123,6 @@ impl Survey {
 impl Seen {
     fn is_empty(&self) -> bool {
         self.present.is_zero() && self.swapped.is_zero()
-    }
-}
-
-/// A slot as the policy sees it.
-pub(crate) fn vma(slot: Span) -> Vma {
-    Vma {
-        start: VirtAddr(slot.start as u64),
-        end: VirtAddr(slot.end() as u64),
-        kind: VmaKind::Anonymous,
-        growth: Growth::Fixed,
-        advice: Advice::Huge,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Pager;
 use super::table::{Range, State};
 use crate::areas::Areas;
-use crate::gigantic::vma;
+use crate::decider::vma;
 use crate::sys;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{

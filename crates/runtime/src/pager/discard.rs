@@ -5,7 +5,6 @@
 use super::compressed::Stored;
 use super::table::{Hash, Pages, Range, State};
 use super::{PER_RANGE, Pager, WORKERS};
-use crate::gigantic::MARGIN;
 use crate::room;
 use crate::sys::{self, Errno, HUGE, PAGE, Result, Span};
 use crate::uffd::Writes;
@@ -136,7 +135,7 @@ impl Pager {
     /// ENOMEM where there is no memory, and what the file says. Nothing is kept then.
     pub(crate) fn hold_all(&self) -> Result<()> {
         let needed = self.table.with(|table| table.out());
-        if needed > 0 && room::available() < Bytes(needed as u64 + MARGIN.0) {
+        if needed > 0 && room::available() < Bytes(needed as u64 + room::MARGIN.0) {
             return Err(Errno::ENOMEM);
         }
         self.table.with(|table| table.is_held = true);

@@ -9,10 +9,12 @@
 use super::handover::{Finds, Handover};
 use super::{FAULT_THREADS, Pager, WORKERS};
 use crate::areas::{Areas, Threads};
-use crate::backing::{Backing, Child, Forked, Place, READ_WRITE, Remap};
+use crate::backing::{
+    Backing, Child, Effect, Forked, Place, READ_WRITE, Remap, effect, leave_malloc,
+};
 use crate::end;
 use crate::lock::Guard;
-use crate::memory::{Effect, effect, leave_malloc, map, used};
+use crate::memory::{map, used};
 use crate::numbered::numbered;
 use crate::service::{Answer, Request};
 use crate::space::{Space, Use};
@@ -87,7 +89,7 @@ impl Heap {
 
     /// The pager, once the library's threads run.
     pub(super) fn pager(&self) -> Option<&'static Pager> {
-        // SAFETY: it is null, or was leaked by `set_pager`.
+        // SAFETY: it is null, or was leaked by `set_made`.
         unsafe { self.pager.load(Acquire).as_ref() }
     }
 
