@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::text;
 use crate::zoneinfo;
 use std::path::Path;
+pub use superpage_uapi::meminfo::total_and_available;
 use superpage_units::Bytes;
 
 /// The machine's memory at one moment.

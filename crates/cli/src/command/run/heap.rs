@@ -56,7 +56,7 @@ impl HeapFile {
             return Ok(None);
         };
         may_have_userfaultfd()?;
-        let whole = whole()?;
+        let whole = whole();
         let memory = enough(memory, whole)?;
         let size = arguments.heap_size.unwrap_or(Bytes(memory.0 * TIMES));
         if size < memory {
@@ -150,10 +150,10 @@ fn in_bytes(memory: Memory, whole: Bytes) -> Bytes {
 
 /// The memory of which the program may have a part: the machine's, or the lowest limit of the cgroups that this process is in,
 /// which the program begins in.
-fn whole() -> Result<Bytes, Failure> {
-    let machine = meminfo::read(Path::new("/proc"))?.total;
+fn whole() -> Bytes {
+    let [machine, _] = meminfo::total_and_available();
     let limited = cgroup::own_limits(Path::new("/"), Bytes::ZERO).unwrap_or_default();
-    Ok(limited.iter().fold(machine, |least, group| least.min(group.limit)))
+    limited.iter().fold(machine, |least, group| least.min(group.limit))
 }
 
 /// Whether faults of the kernel can be heard as well.
