@@ -235,7 +235,7 @@ pub unsafe extern "C" fn superpage_pages(
             absent: absent.0,
         };
         if !placement.is_null() {
-            // SAFETY: the caller's structure is so long.
+            // SAFETY: the caller's structure has this length.
             unsafe { fill(placement, &found, size) };
         }
         Ok(())

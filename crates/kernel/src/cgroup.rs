@@ -345,7 +345,7 @@ pub struct Limited {
     pub path: PathBuf,
     /// The limit.
     pub limit: Bytes,
-    /// What the limit leaves, by [the rule](uapi#the-rule).
+    /// The memory that the limit leaves, by [the rule](uapi#the-rule).
     pub left: Bytes,
 }
 

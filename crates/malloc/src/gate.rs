@@ -33,7 +33,7 @@ pub(crate) trait Kernel {
 /// the kernel's.
 const PLACES: usize = 64;
 
-/// After so long who waits asks whether the other one runs. Chosen, not measured: what threads do inside takes less.
+/// A thread that has waited for this time asks whether the other one runs. Chosen, not measured: what threads do inside takes less.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A thread, and how many times it is inside, or how many of its forks go on: a signal handler may fork while its thread does.

@@ -1,5 +1,5 @@
-//! What all threads share, whatever stands behind the program's memory: the areas and whose their pages are, the policy, the
-//! counters, and whether the library's threads run.
+//! The state that all threads share under either backing: the areas and whose their pages are, the policy, the counters, and whether
+//! the library's threads run.
 //!
 //! | thread | what it does | what it waits for |
 //! |---|---|---|
@@ -123,7 +123,7 @@ impl Process {
         Self { areas, gigantic, heap }
     }
 
-    /// What stands behind the program's memory now. A child of a fork that has no pager has all of its parent's heap in memory,
+    /// The backing of the program's memory now. A child of a fork that has no pager has all of its parent's heap in memory,
     /// as ordinary pages.
     pub(crate) fn backing(&self) -> &dyn Backing {
         match &self.heap {
@@ -132,7 +132,7 @@ impl Process {
         }
     }
 
-    /// What the library's threads are started for, also in the child of a fork.
+    /// The backing for which the library's threads are started, also in the child of a fork.
     pub(crate) fn started_backing(&self) -> &dyn Backing {
         match &self.heap {
             Some(heap) => heap,

@@ -1,5 +1,5 @@
-//! What stands behind the program's memory in the areas: pages by policy ([`gigantic`](crate::gigantic)), or a heap that lives in
-//! a file ([`pager`](crate::pager)).
+//! The trait [`Backing`]: pages by policy ([`gigantic`](crate::gigantic)), or a heap that lives in
+//! a file ([`pager`](crate::pager)), stands behind the program's memory in the areas.
 //!
 //! The calls of the program ([`memory`](crate::memory)) know neither. They keep the [`Space`], and ask a backing to carry out what
 //! it has a way of its own for. Unless it says otherwise, a function here is called with the lock of the space held, and about a
@@ -21,9 +21,9 @@ pub(crate) const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Where a mapping is that the program asks for at a place in the areas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// All of it.
+    /// The whole mapping.
     pub(crate) span: Span,
-    /// What of it lies in the areas.
+    /// The part of the mapping that lies in the areas.
     pub(crate) inside: Span,
 }
 
@@ -74,15 +74,15 @@ pub(crate) enum Child {
     Whole,
 }
 
-/// What stands behind the program's memory.
+/// A kind of memory that the program's mappings in the areas can be.
 pub(crate) trait Backing: Sync {
-    /// Where a new mapping of so many bytes goes; nothing if it is to be ordinary memory outside.
+    /// The place for a new mapping of `length` bytes; nothing if the mapping is to be ordinary memory outside.
     ///
     /// # Errors
-    /// ENOMEM if the program may not have so much.
+    /// ENOMEM if a limit of the program's stands against `length` more bytes.
     fn find(&self, space: &Space, asked: &Mmap, length: usize) -> Result<Option<Span>>;
 
-    /// A new mapping of so many bytes becomes ordinary memory outside.
+    /// A new mapping of this length in bytes becomes ordinary memory outside.
     fn note_outside(&self, _length: usize) {}
 
     /// Makes free pages memory of the program's, with this protection, that holds zeroes.
@@ -220,7 +220,7 @@ pub(crate) trait Backing: Sync {
     /// All threads run that serve what the userfaultfd tells.
     fn note_served(&self, _uffd: &'static Userfaultfd) {}
 
-    /// The threads that work while nobody waits, of which there are so many.
+    /// The number of threads that work while nobody waits.
     fn workers(&self) -> usize;
 
     /// The work of such a thread, for ever.
@@ -239,7 +239,7 @@ pub(crate) trait Backing: Sync {
 /// The end of a fork, for the process that forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forked {
-    /// There is a child.
+    /// The fork has made a child.
     Child,
     /// No child will come.
     Nobody,

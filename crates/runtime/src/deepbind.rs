@@ -252,7 +252,7 @@ mod tests {
         before(libc::RTLD_NOW | libc::RTLD_GLOBAL);
         assert_eq!(REDIRECTING.load(Acquire), NOT_YET, "such a library needs nothing");
         let ended = std::thread::spawn(sys::thread).join().expect("it does not panic");
-        // What a fork leaves whose parent was redirecting in another thread.
+        // The state that a fork leaves whose parent was redirecting in another thread.
         for state in [NOT_YET, ended] {
             REDIRECTING.store(state, Release);
             std::thread::scope(|scope| {

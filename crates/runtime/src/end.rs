@@ -7,7 +7,7 @@ use crate::sys::{self, Descriptor, Result};
 use crate::thread;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What the kernel says of the process: `/proc/self/stat`.
+/// The file `/proc/self/stat`, in which the kernel describes the process.
 #[derive(Debug)]
 pub(crate) struct Stat(Descriptor);
 
@@ -23,7 +23,7 @@ impl Stat {
         sys::open(c"/proc/self/stat", libc::O_RDONLY).map(Self)
     }
 
-    /// What this finds in the text as it is now.
+    /// The result of `find` in the text as it is now.
     fn read<T>(&self, find: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let mut text = [0; ROOM];
         let length = sys::read_again(&self.0, &mut text).ok()?;

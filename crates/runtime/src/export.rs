@@ -63,7 +63,7 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
             libc::SYS_mremap => memory::remap(process, a, b, c, sys::int(d), e),
             libc::SYS_mprotect => memory::protect(process, a, b, sys::int(c), &pass),
             libc::SYS_madvise => memory::advise(process, a, b, sys::int(c)),
-            // What is sealed stays ordinary. What is locked is not promoted, because locked pages cannot be moved.
+            // Sealed memory stays ordinary. Locked memory is not promoted, because locked pages cannot be moved.
             libc::SYS_pkey_mprotect => memory::protect_by_key(process, a, b, sys::int(c), pass),
             libc::SYS_mbind | SYS_MSEAL => memory::special(process, a, b, During::Held, pass),
             libc::SYS_mlock | libc::SYS_mlock2 => {
@@ -76,7 +76,7 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
             // Refused with EINVAL at a place in the areas, as the kernel refuses one where something is mapped. Without an
             // address the kernel chooses a place outside.
             libc::SYS_shmat if process.areas.span.contains(b) => Err(Errno::EINVAL),
-            // What is reserved would be locked, and what is placed later would not.
+            // The kernel would lock reserved memory, and would not lock memory that is placed later.
             libc::SYS_mlockall => memory::lock_all(process, pass),
             libc::SYS_prlimit64 => limit(process, arguments),
             libc::SYS_setrlimit => limit(process, [0, a, b, 0, 0, 0]),
@@ -180,7 +180,7 @@ enum Filtered {
     All,
 }
 
-/// What a call of clone or clone3 makes.
+/// The kinds of children that a call of clone or clone3 makes.
 enum Made {
     /// A child with memory of its own, which goes on here.
     Fork,
@@ -192,7 +192,7 @@ enum Made {
     Other,
 }
 
-/// What clone(2) or clone3(2) makes with these first two arguments.
+/// The kind of child that clone(2) or clone3(2) makes with these first two arguments.
 ///
 /// # Safety
 /// As of the call.
@@ -203,7 +203,7 @@ unsafe fn made_by(call: c_long, a: usize, b: usize) -> Made {
         libc::SYS_clone => (a as u64, b as u64),
         _ if a != 0 && b > STACK * size_of::<u64>() => {
             let arguments = a as *const u64;
-            // SAFETY: the caller's promise; there are so many words.
+            // SAFETY: the caller's promise; the kernel takes at least six words as well.
             unsafe { (arguments.read(), arguments.add(STACK).read()) }
         }
         // The kernel refuses it.
@@ -215,7 +215,7 @@ unsafe fn made_by(call: c_long, a: usize, b: usize) -> Made {
     }
 }
 
-/// What a clone with these flags makes that has the memory of its parent.
+/// The kind of child that a clone with these flags makes in the memory of its parent.
 fn made_in_memory(flags: u64) -> Made {
     let has = |flag: c_int| flags & flag as u64 != 0;
     match (has(libc::CLONE_VM) && !has(libc::CLONE_VFORK), has(libc::CLONE_THREAD)) {
@@ -225,14 +225,14 @@ fn made_in_memory(flags: u64) -> Made {
     }
 }
 
-/// What a C function takes, as the register that it is in.
+/// A C function's argument, as the register that holds it.
 trait Argument {
     fn register(self) -> usize;
 }
 
-/// What a C function answers.
+/// A C function's answer.
 pub(crate) trait Returned: Sized {
-    /// What it answers where it has failed.
+    /// The answer of a function that has failed.
     const FAILED: Self;
 
     fn from_register(value: usize) -> Self;

@@ -1,7 +1,7 @@
 //! fork: the one way of each fork, before and after.
 //!
-//! What stands behind the program's memory is made ready for a child before, with the lock of the space held, which is kept until
-//! the fork is over. vfork and posix_spawn share nothing and need nothing.
+//! The backing makes the program's memory ready for a child before, with the lock of the space held, which is kept until the fork is
+//! over. vfork and posix_spawn share nothing and need nothing.
 //!
 //! libc calls the handlers of `pthread_atfork` at most forks, and they cannot refuse one. So a fork that the program asks the library
 //! for is tried first ([`heard`]), without keeping the lock: handlers of the program's, which libc calls in between, may wait for

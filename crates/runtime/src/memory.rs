@@ -87,7 +87,7 @@ fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
 fn place(process: &Process, asked: Mmap, length: usize) -> Result<Option<usize>> {
     let mut space = process.areas.space.take();
     let backing = process.backing();
-    // What is only reserved may have half of the areas, so that there is room for what others use.
+    // Reservations may have half of the areas, so that there is room for memory that is used.
     let is_too_much =
         asked.protection == PROT_NONE && space.reserved() + length > process.areas.span.length / 2;
     let found = if is_too_much { None } else { backing.find(&space, &asked, length)? };
@@ -231,7 +231,7 @@ pub(crate) fn protect_by_key(
     change: impl FnOnce() -> Result<usize>,
 ) -> Result<usize> {
     let done = special(process, address, length, During::Held, change)?;
-    // What was only reserved is not any more.
+    // Pages that were only reserved can be used now.
     if let (Some(place), false) =
         (place_of(process.areas, address, length), protection == PROT_NONE)
     {

@@ -11,10 +11,10 @@ use crate::thread;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
-/// What a thread of the program asks for.
+/// A request of a thread of the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// What is to be done, a number of the backing's.
+    /// The kind of request, a number of the backing's.
     pub(crate) kind: u32,
     /// The part of the areas that it is about.
     pub(crate) part: Span,

@@ -124,7 +124,7 @@ impl SlotPages {
             *m = if marked { *m | mask } else { *m & !mask };
             *r = match (used, which) {
                 (Use::Reserved, Which::All) => *r | mask,
-                // What is protected so may hold something, unless it was reserved before.
+                // A page that is protected so may hold something, unless it was reserved before.
                 (Use::Reserved, Which::AllButSpecial | Which::Used) => *r,
                 _ => *r & !mask,
             };

@@ -171,7 +171,7 @@ pub struct Limited<'a> {
     pub path: &'a [u8],
     /// The limit.
     pub limit: Bytes,
-    /// What the limit leaves, by [the rule](self#the-rule).
+    /// The memory that the limit leaves, by [the rule](self#the-rule).
     pub left: Bytes,
 }
 

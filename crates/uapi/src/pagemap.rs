@@ -1,4 +1,4 @@
-//! What is mapped between two addresses: the `PAGEMAP_SCAN` ioctl on `/proc/PID/pagemap`.
+//! The pages that are mapped between two addresses: the `PAGEMAP_SCAN` ioctl on `/proc/PID/pagemap`.
 //! [PAGEMAP_SCAN](https://docs.kernel.org/admin-guide/mm/pagemap.html), since Linux 6.7.
 
 #![expect(unsafe_code, reason = "one ioctl that the kernel crates do not wrap")]
@@ -42,7 +42,7 @@ pub struct Filter {
     pub none: Categories,
     /// A page must have at least one of these, if there are any.
     pub any: Categories,
-    /// What to report of it.
+    /// The categories to report of it.
     pub report: Categories,
 }
 

@@ -148,7 +148,7 @@ const REPORT: [&str; 14] = [
     " before the library began",
 ];
 
-/// What the program said, and what Superpage did beside its report.
+/// The program's output, and Superpage's beside its report.
 fn apart(stderr: &str) -> (String, Vec<String>) {
     let (mut notes, rest): (Vec<&str>, Vec<&str>) =
         stderr.lines().partition(|line| line.starts_with("superpage: "));

@@ -1,5 +1,5 @@
-//! What the program's calls do to slots: one that is to be changed in part is made ordinary first, and what the program gives back
-//! becomes reserved memory again, never a hole (the kernel would put another mapping there).
+//! The program's calls, as slots carry them out: a slot that is to be changed in part is made ordinary first, and memory that the
+//! program gives back becomes reserved memory again, never a hole (the kernel would put another mapping there).
 
 #![expect(unsafe_code, reason = "carries out the program's own changes to its memory")]
 
@@ -265,7 +265,7 @@ impl Backing for Gigantic {
         self.shares_memory.store(true, SeqCst);
     }
 
-    /// What is fresh is released, what is gigantic demoted if it can be.
+    /// Fresh slots are released, gigantic ones demoted where that can be.
     fn leave_alone(&self) {
         let space = self.areas.space.take();
         self.is_left_alone.store(true, SeqCst);

@@ -31,7 +31,7 @@ const AT_ONCE: usize = 64;
 /// The process itself, which is the only one there is.
 const OURSELVES: ProcessKey = ProcessKey(0);
 
-/// What the policy gives at first touches.
+/// The pages that a policy gives at first touches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gives {
     /// The pool for gigantic pages.
@@ -43,7 +43,7 @@ pub(crate) struct Gives {
 }
 
 impl Gives {
-    /// As this policy has it.
+    /// The pages that this policy gives.
     pub(crate) fn of(policy: &dyn Policy) -> Self {
         let set_aside = set_aside(policy);
         let pool = Pool::of(set_aside.unwrap_or(PageSize::Gigantic));

@@ -57,7 +57,7 @@ pub(crate) struct Gigantic {
     ready: Ready,
     /// The cooldown of requests for more of them.
     supply: Cooldown,
-    /// What the policy gives at first touches.
+    /// The pages that the policy gives at first touches.
     gives: Gives,
     /// The gigantic pages that map memory of the program now.
     count: AtomicU64,

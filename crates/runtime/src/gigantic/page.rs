@@ -56,7 +56,7 @@ impl Pool {
         count(free).saturating_sub(count(reserved)) * self.size().bytes().0 / GIGANTIC as u64
     }
 
-    /// Pages that are used beyond the number that the pool is to have: so many of those that are given back become
+    /// Pages that are used beyond the number that the pool is to have: this number of those that are given back become
     /// ordinary memory.
     pub(super) fn surplus(self) -> u64 {
         let path = match self {
@@ -144,7 +144,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// None yet, and so many wanted.
+    /// None yet, and `wanted` of them wanted.
     pub(super) fn new(wanted: u32) -> Self {
         let wanted = usize::try_from(wanted).unwrap_or(MOST).min(MOST);
         Self { wanted: AtomicUsize::new(wanted), pages: [const { AtomicUsize::new(0) }; MOST] }

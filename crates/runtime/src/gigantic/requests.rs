@@ -1,4 +1,4 @@
-//! What the service thread does to slots for threads of the program.
+//! The requests about slots that the service thread carries out for threads of the program.
 
 #![expect(unsafe_code, reason = "reserves what nobody uses")]
 
@@ -17,7 +17,7 @@ use superpage_launch::Cause;
 use superpage_units::Bytes;
 
 numbered! {
-    /// What is asked about a slot.
+    /// The requests about a slot.
     pub(super) enum Wanted {
         /// Register an ordinary slot that holds nothing: it becomes fresh.
         Register,

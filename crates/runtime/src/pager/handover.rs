@@ -1,4 +1,4 @@
-//! What a fork hands over to the pager of its child, which has threads, a userfaultfd and descriptors of its own.
+//! The handover from a fork to the pager of its child, which has threads, a userfaultfd and descriptors of its own.
 //!
 //! | where | what |
 //! |---|---|
@@ -40,7 +40,7 @@ numbered! {
     }
 }
 
-/// What a thread prepares before it forks.
+/// The things that a thread prepares before it forks.
 #[derive(Debug)]
 pub(super) struct Handover {
     /// A [`Finds`].

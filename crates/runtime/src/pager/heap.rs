@@ -1,7 +1,7 @@
-//! A heap that lives in a file, as what stands behind the program's memory: what its calls do to the heap, carried out so that it
-//! stays whole, registered, and one VMA as far as possible.
+//! A heap that lives in a file, as the backing of the program's memory: the program's calls are carried out so that the heap stays
+//! whole, registered, and one VMA as far as possible.
 //!
-//! What is given back is emptied and kept as reserved memory. Advice about page sizes is not passed on: it would cut
+//! Memory that is given back is emptied and kept as reserved memory. Advice about page sizes is not passed on: it would cut
 //! the heap into VMAs, across which no huge page moves.
 
 #![expect(unsafe_code, reason = "carries out the program's own changes to its memory")]
@@ -45,12 +45,12 @@ pub(crate) struct Heap {
     pager: AtomicPtr<Pager>,
     /// The same, before the other threads run.
     made: AtomicPtr<Pager>,
-    /// What a fork prepares for the pager of its child.
+    /// The things that a fork prepares for the pager of its child.
     pub(super) handover: Handover,
 }
 
 numbered! {
-    /// What is asked of the service thread.
+    /// The requests to the service thread.
     pub(super) enum Wanted {
         /// Empty a part of the heap.
         Discard,
@@ -235,7 +235,7 @@ impl Backing for Heap {
             space.set(inside, used(asked.protection));
             return Ok(inside.start);
         }
-        // What is there is lost when the pager gives the place up: so it is tried elsewhere whether the kernel does it.
+        // The pager loses the content of the place when it gives that up: so a mapping elsewhere shows first whether the kernel does it.
         let mut tried = Mmap { address: 0, length: PAGE, ..asked };
         tried.flags &= !(MAP_FIXED | MAP_POPULATE | libc::MAP_LOCKED);
         // SAFETY: the kernel chooses an unused place, and nothing is there yet. Huge pages of the kernel's pool stay for others.
@@ -285,7 +285,7 @@ impl Backing for Heap {
         space.set_apart(span);
     }
 
-    /// By way of a place outside, because what is there is lost when the pager gives the place up.
+    /// By way of a place outside, because the pager loses the content of the place when it gives that up.
     unsafe fn take_over(&self, space: &mut Space, asked: Remap, inside: Span) -> Result<usize> {
         let Remap { source, length, flags, to } = asked;
         // SAFETY: the kernel chooses an unused place.

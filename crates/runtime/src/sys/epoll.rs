@@ -6,7 +6,7 @@ use super::{Descriptor, Result, int};
 use superpage_units::Nanos;
 use syscalls::{Sysno, syscall};
 
-/// Waits until there is something to read, at most so long.
+/// Waits until there is something to read, at most for `time`.
 pub(crate) fn wait_for_input(descriptor: &Descriptor, time: Nanos) -> Result<()> {
     let mut wanted = libc::pollfd { fd: descriptor.0, events: libc::POLLIN, revents: 0 };
     let time = [time.0 / 1_000_000_000, time.0 % 1_000_000_000];
@@ -28,7 +28,7 @@ pub(crate) fn epoll_for_one(descriptor: &Descriptor) -> Result<Descriptor> {
         .map(|_| epoll)
 }
 
-/// Waits until an epoll has something to tell, at most so long.
+/// Waits until an epoll has something to tell, at most for `time`.
 pub(crate) fn epoll_wait(epoll: &Descriptor, time: Nanos) -> Result<()> {
     const NANOS_PER_MS: u64 = 1_000_000;
     let mut told = libc::epoll_event { events: 0, u64: 0 };

@@ -35,7 +35,7 @@ pub(crate) fn file_length(descriptor: &Descriptor) -> Result<u64> {
     Ok(u64::try_from(status(descriptor)?.st_size).unwrap_or_default())
 }
 
-/// Makes a file at least so long; what is new of it holds zeroes.
+/// Makes a file at least `length` bytes long; its new part holds zeroes.
 pub(crate) fn make_longer(descriptor: &Descriptor, length: u64) -> Result<()> {
     if file_length(descriptor)? >= length {
         return Ok(());

@@ -39,7 +39,7 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), operation, i32::MAX) };
 }
 
-/// Wakes so many of those who wait for `word`.
+/// Wakes `count` of those who wait for `word`.
 pub(crate) fn futex_wake_some(word: &AtomicU32, count: usize) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel only uses the address.
