@@ -61,6 +61,7 @@ fn to_exception(error: Error) -> PyErr {
         Error::TooLarge { .. } | Error::Memory { .. } | Error::Missing { .. } => {
             PyMemoryError::new_err(text)
         }
+        Error::Alignment(_) => PyValueError::new_err(text),
         Error::Unknown(_) => PyOSError::new_err(text),
     }
 }

@@ -39,6 +39,14 @@ const STAGES: [Stage; 10] = [
     (PROGRAMS, |shell, tally| crate::programs::in_gate(shell, tally)),
 ];
 
+/// What came of one stage.
+struct Ran {
+    name: &'static str,
+    seconds: f64,
+    /// `ok`, or `FAILED` with the error.
+    verdict: String,
+}
+
 /// The stage that runs the tests of the workspace.
 const TESTS: &str = "tests";
 
@@ -48,8 +56,7 @@ const PROGRAMS: &str = "programs";
 /// Runs every stage and says what came of it.
 pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
     let mut tally = Tally::default();
-    let mut failed = Vec::new();
-    let mut times = Vec::new();
+    let mut stages = Vec::new();
     let mut contiguous = Contiguous::take()
         .inspect_err(|error| println!("no 1 GiB pages are taken for the tests: {error:#}"))
         .ok();
@@ -59,23 +66,21 @@ pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
         }
         println!("==> {name}");
         let begin = Instant::now();
-        let passed = stage(shell, &mut tally).unwrap_or_else(|error| {
-            println!("{name}: {error:#}");
-            false
-        });
-        times.push((name, begin.elapsed().as_secs_f64()));
-        if !passed {
-            failed.push(name);
-        }
+        let verdict = match stage(shell, &mut tally) {
+            Ok(true) => "ok".to_owned(),
+            Ok(false) => "FAILED".to_owned(),
+            Err(error) => format!("FAILED: {error:#}"),
+        };
+        println!("{name}: {verdict}");
+        stages.push(Ran { name, seconds: begin.elapsed().as_secs_f64(), verdict });
     }
-    Ok(summary(&tally, &failed, &times))
+    Ok(summary(&tally, &stages))
 }
 
 /// Prints the end of the report.
-fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
+fn summary(tally: &Tally, stages: &[Ran]) -> ExitCode {
     println!("\n==> summary");
-    for (name, seconds) in times {
-        let verdict = if failed.contains(name) { "FAILED" } else { "ok" };
+    for Ran { name, seconds, verdict } in stages {
         println!("{name:<14}{seconds:>8.1} s  {verdict}");
     }
     for reason in tally.reasons() {
@@ -83,7 +88,8 @@ fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
     }
     // The stages of tests have their own failures, where they could count them.
     let counts = |name: &str| matches!(name, TESTS | "python" | PROGRAMS) && tally.failed > 0;
-    let uncounted = failed.iter().filter(|name| !counts(name)).count();
+    let failed = || stages.iter().filter(|stage| stage.verdict != "ok");
+    let uncounted = failed().filter(|stage| !counts(stage.name)).count();
     // One that was to show what stands, and skipped it, has shown nothing.
     let is_hollow = tally.is_mostly_skips();
     let could_run = is_hollow && probe::missing_essentials() == probe::Missing::default();
@@ -97,7 +103,7 @@ fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
         tally.failed + uncounted + usize::from(could_run),
         tally.skipped
     );
-    if failed.is_empty() && !could_run { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed().next().is_none() && !could_run { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs cargo, its output where ours goes.
