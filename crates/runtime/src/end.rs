@@ -26,7 +26,7 @@ impl Stat {
     /// The result of `find` in the text as it is now.
     fn read<T>(&self, find: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let mut text = [0; ROOM];
-        let length = sys::read_again(&self.0, &mut text).ok()?;
+        let length = sys::read_at(&self.0, 0, &mut text).ok()?;
         find(text.get(..length)?)
     }
 

@@ -10,6 +10,7 @@
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
 use crate::areas::managed;
+use crate::elf::Elf;
 use crate::export::Returned;
 use crate::limited;
 use crate::next::{Next, next};
@@ -106,56 +107,19 @@ fn refuses_us_by_name(name: &CStr) -> bool {
 #[inline(never)]
 fn refuses_us(program: &CStr) -> bool {
     const GLIBC: &[u8] = b"ld-linux-x86-64.so";
-    /// The names of libraries lie in these first pages of a program. Chosen, not measured.
-    const PAGES: usize = 64;
-    /// More than the length of a name that is looked for.
-    const OVERLAP: usize = 32;
     let Ok(file) = sys::open(program, libc::O_RDONLY | libc::O_NONBLOCK) else { return false };
-    let mut bytes = [0; PAGE];
-    let Ok(length) = sys::read(&file, &mut bytes) else { return false };
-    let beginning = bytes.get(..length).unwrap_or_default();
+    let mut class = [0; 5];
     // The linker of 32 bits would complain of each of our libraries.
-    if beginning.starts_with(b"\x7fELF\x01") {
+    if sys::read_at(&file, 0, &mut class).is_ok() && class == *b"\x7fELF\x01" {
         return true;
     }
-    let Some(linker) = linker_in(beginning) else { return false };
-    let holds = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).any(|part| part == name);
-    if !holds(linker, GLIBC) {
-        return true;
-    }
-    for _ in 0..PAGES {
-        if holds(&bytes, b"libasan.so") || holds(&bytes, b"libclang_rt.asan") {
-            return true;
-        }
-        // The next page begins with the end of this one, because a name may lie across both.
-        bytes.copy_within(PAGE - OVERLAP.., 0);
-        let Some(rest) = bytes.get_mut(OVERLAP..) else { break };
-        if sys::read(&file, rest).is_ok_and(|length| length < PAGE - OVERLAP) {
-            break;
-        }
-    }
-    false
-}
-
-/// The path of the dynamic linker of a 64-bit ELF program, of the beginning of its file.
-fn linker_in(bytes: &[u8]) -> Option<&[u8]> {
-    const INTERPRETER: u64 = 3; // PT_INTERP
-    let number = |at: usize, length: usize| {
-        let place = bytes.get(at..at.checked_add(length)?)?;
-        Some(place.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    if !bytes.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let (first, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    (0..count).find_map(|index| {
-        let header = sys::to_usize(first.checked_add(index * size)?);
-        if number(header, 4)? != INTERPRETER {
-            return None;
-        }
-        let (start, length) = (number(header + 8, 8)?, number(header + 32, 8)?);
-        bytes.get(sys::to_usize(start)..)?.get(..sys::to_usize(length))
-    })
+    let read = |place, into: &mut [u8]| sys::read_at(&file, place, into).unwrap_or_default();
+    let Some(elf) = Elf::of(read) else { return false };
+    let Some(linker) = elf.linker() else { return false };
+    !linker.windows(GLIBC.len()).any(|part| part == GLIBC)
+        || elf.names(|library| {
+            library.starts_with(b"libasan.so") || library.starts_with(b"libclang_rt.asan")
+        })
 }
 
 /// Calls `call` with an environment without our part of it.
@@ -530,50 +494,5 @@ mod tests {
                 kept(&given).into_iter().map(|entry| entry.into_string().expect("it is text")).collect();
             assert_eq!(kept, expected);
         }
-
-        #[test]
-        fn any_bytes_have_a_linker_or_none(
-            mut bytes in prop::collection::vec(prop_oneof![0_u8..4, any::<u8>()], 64..400),
-            start in prop_oneof![0_u64..70, any::<u64>(), Just(u64::MAX)],
-            size in prop_oneof![Just(56_u16), any::<u16>()],
-        ) {
-            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-            bytes[32..40].copy_from_slice(&start.to_le_bytes());
-            bytes[54..56].copy_from_slice(&size.to_le_bytes());
-            let linker = linker_in(&bytes);
-            assert!(linker.is_none_or(|linker| linker.len() <= bytes.len()));
-        }
-
-        #[test]
-        fn a_linker_is_found_wherever_its_header_lies(
-            (before, others, behind) in (0_usize..100, 0_u16..5, 0_u16..3),
-            path in prop::collection::vec(any::<u8>(), 0..60),
-        ) {
-            let first = 64 + before;
-            let count = others + 1 + behind;
-            let start = first + usize::from(count) * 56;
-            let mut bytes = std::vec![1; start];
-            bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-            bytes[32..40].copy_from_slice(&(first as u64).to_le_bytes());
-            bytes[54..56].copy_from_slice(&56_u16.to_le_bytes());
-            bytes[56..58].copy_from_slice(&count.to_le_bytes());
-            let header = first + usize::from(others) * 56;
-            bytes[header..header + 4].copy_from_slice(&3_u32.to_le_bytes());
-            bytes[header + 8..header + 16].copy_from_slice(&(start as u64).to_le_bytes());
-            bytes[header + 32..header + 40].copy_from_slice(&(path.len() as u64).to_le_bytes());
-            bytes.extend(&path);
-            assert_eq!(linker_in(&bytes), Some(&path[..]));
-            bytes.pop();
-            assert!(path.is_empty() || linker_in(&bytes).is_none(), "its file ends before it");
-        }
-    }
-
-    #[test]
-    fn a_programs_linker_is_read() {
-        let program = std::fs::read("/proc/self/exe").expect("we run");
-        let linker = linker_in(&program[..PAGE]).expect("we are linked dynamically");
-        assert!(linker.starts_with(b"/lib64/ld-linux-x86-64.so"));
-        assert_eq!(linker_in(b"#!/bin/sh\n"), None);
-        assert_eq!(linker_in(&program[..70]), None);
     }
 }

@@ -18,6 +18,7 @@ mod at_start;
 mod backing;
 mod decider;
 mod deepbind;
+mod elf;
 mod end;
 mod exec;
 mod export;

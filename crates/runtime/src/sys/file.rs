@@ -64,10 +64,10 @@ pub(crate) fn read(descriptor: &Descriptor, into: &mut [u8]) -> Result<usize> {
     unsafe { syscall!(Sysno::read, descriptor.0, into.as_mut_ptr(), into.len()) }
 }
 
-/// Reads once from the beginning of a file.
-pub(crate) fn read_again(descriptor: &Descriptor, into: &mut [u8]) -> Result<usize> {
+/// Reads once from a place of a file.
+pub(crate) fn read_at(descriptor: &Descriptor, place: u64, into: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes no more than there is room for.
-    unsafe { syscall!(Sysno::pread64, descriptor.0, into.as_mut_ptr(), into.len(), 0) }
+    unsafe { syscall!(Sysno::pread64, descriptor.0, into.as_mut_ptr(), into.len(), place) }
 }
 
 /// The number in a file such as those of sysfs; nothing if it cannot be read.

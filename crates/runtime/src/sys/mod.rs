@@ -23,7 +23,7 @@ pub(crate) use clock::now;
 pub(crate) use epoll::{epoll_for_one, epoll_wait, wait_for_input};
 pub(crate) use file::{
     Descriptor, close, close_all, close_all_but, complain, descriptor_of, entries, file_identity,
-    file_length, make_longer, may_access, number, open, read, read_again, read_link,
+    file_length, make_longer, may_access, number, open, read, read_at, read_link,
     share_descriptors,
 };
 pub(crate) use futex::{
