@@ -8,7 +8,6 @@
 
 use crate::lock::RawLock;
 use crate::sys::{self, Mmap, PAGE};
-use crate::thread;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use dlmalloc::{Allocator, Dlmalloc};
@@ -37,7 +36,7 @@ impl Ours {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Kept<Mapped>>) -> T) -> T {
-        self.lock.take(thread::lost_one());
+        self.lock.take();
         // SAFETY: the lock is held.
         let done = work(unsafe { &mut (*self.inner.get()).0 });
         self.lock.give_back();

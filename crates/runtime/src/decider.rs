@@ -4,7 +4,6 @@
 
 use crate::lock::RawLock;
 use crate::sys::Span;
-use crate::thread;
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicBool;
@@ -61,7 +60,7 @@ impl Decider {
         counters: &Counters,
         question: impl FnOnce(&mut dyn Policy) -> T,
     ) -> Option<T> {
-        self.lock.take(thread::lost_one());
+        self.lock.take();
         let has_failed = self.has_failed.load(Relaxed);
         let answer = (!has_failed).then(|| {
             // SAFETY: the lock is held.

@@ -14,8 +14,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 const FREE: u32 = 0;
-const HELD: u32 = 1;
-const WAITED_FOR: u32 = 2;
+/// The bit that says that threads wait, beside the number of the thread that holds the lock: the kernel's numbers are lower.
+const WAITED_FOR: u32 = 1 << 31;
 
 /// A futex.
 #[derive(Debug, Default)]
@@ -26,26 +26,46 @@ impl RawLock {
         Self(AtomicU32::new(FREE))
     }
 
-    /// Takes it. Who waits asks from time to time whether the holder `has_ended`: the kernel may end one thread alone (seccomp).
-    pub(crate) fn take(&self, mut has_ended: impl FnMut() -> bool) {
-        if self.try_take() {
+    /// Takes it. Who waits asks once a second whether the holder has ended: the kernel may end one thread alone (seccomp).
+    pub(crate) fn take(&self) {
+        let mut held_by = sys::thread();
+        loop {
+            match self.0.compare_exchange(FREE, held_by, Acquire, Relaxed) {
+                Ok(_) => return,
+                Err(word) => self.wait_while(word),
+            }
+            // Others may wait as well, which nobody has counted.
+            held_by |= WAITED_FOR;
+        }
+    }
+
+    /// Waits while the lock is held as `word` says, for a while.
+    fn wait_while(&self, word: u32) {
+        let waited_for = word | WAITED_FOR;
+        if word != waited_for
+            && self.0.compare_exchange(word, waited_for, Relaxed, Relaxed).is_err()
+        {
             return;
         }
-        while self.0.swap(WAITED_FOR, Acquire) != FREE {
-            sys::futex_wait_for(&self.0, WAITED_FOR, sys::LOOK);
-            if self.0.load(Relaxed) != FREE && has_ended() {
-                end::for_lack_of_a_thread();
-            }
+        sys::futex_wait_for(&self.0, waited_for, sys::LOOK);
+        if self.is_left_held(thread::has_ended) {
+            end::for_lack_of_a_thread();
         }
+    }
+
+    /// Whether a thread that `has_ended` holds the lock. One that gave it back and ended while it was asked about holds it no more.
+    fn is_left_held(&self, has_ended: impl FnOnce(u32) -> bool) -> bool {
+        let word = self.0.load(SeqCst);
+        word != FREE && has_ended(word & !WAITED_FOR) && self.0.load(SeqCst) == word
     }
 
     /// Takes it if it is free; whether it was.
     pub(crate) fn try_take(&self) -> bool {
-        self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+        self.0.compare_exchange(FREE, sys::thread(), Acquire, Relaxed).is_ok()
     }
 
     pub(crate) fn give_back(&self) {
-        if self.0.swap(FREE, Release) == WAITED_FOR {
+        if self.0.swap(FREE, Release) & WAITED_FOR != 0 {
             sys::futex_wake(&self.0);
         }
     }
@@ -69,7 +89,7 @@ impl<T> OwnLock<T> {
 
     /// Works on the value, which nobody else does meanwhile.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        self.raw.take(thread::lost_one());
+        self.raw.take();
         // SAFETY: the lock is held.
         let done = work(unsafe { &mut *self.value.get() });
         self.raw.give_back();
@@ -105,8 +125,6 @@ impl Drop for SignalsBlocked {
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     raw: RawLock,
-    /// The thread that holds it, once it has said so.
-    holder: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -115,38 +133,20 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { raw: RawLock::new(), holder: AtomicU32::new(0), value: UnsafeCell::new(value) }
-    }
-
-    /// Asserts that a lock that nobody holds has no holder.
-    #[cfg(test)]
-    fn check(&self) {
-        let word = self.raw.0.load(SeqCst);
-        assert!([FREE, HELD, WAITED_FOR].contains(&word), "{word} is no state");
-        assert!(word != FREE || self.holder.load(SeqCst) == 0, "a free lock has no holder");
+        Self { raw: RawLock::new(), value: UnsafeCell::new(value) }
     }
 
     pub(crate) fn take(&self) -> Guard<'_, T> {
         let signals = SignalsBlocked::now();
-        self.raw.take(|| self.is_left_held(thread::has_ended));
-        self.holder.store(sys::thread(), Relaxed);
+        self.raw.take();
         Guard { lock: self, _signals: signals }
-    }
-
-    /// Whether a thread that `has_ended` holds the lock. One that gave it back and ended while it was asked about holds it no more.
-    fn is_left_held(&self, has_ended: impl FnOnce(u32) -> bool) -> bool {
-        let holder = self.holder.load(SeqCst);
-        holder != 0 && has_ended(holder) && self.holder.load(SeqCst) == holder
     }
 
     /// The value, if nobody has it.
     pub(crate) fn try_take(&self) -> Option<Guard<'_, T>> {
         let signals = SignalsBlocked::now();
         let is_taken = self.raw.try_take();
-        is_taken.then(|| {
-            self.holder.store(sys::thread(), Relaxed);
-            Guard { lock: self, _signals: signals }
-        })
+        is_taken.then(|| Guard { lock: self, _signals: signals })
     }
 
     /// Leaves the lock held, past the end of `guard`: until [`Lock::give_back_held`].
@@ -158,13 +158,11 @@ impl<T> Lock<T> {
 
     /// Gives the lock back for a thread of the parent that held it at a fork.
     pub(crate) fn forget_holder(&self) {
-        self.holder.store(0, Relaxed);
         self.raw.give_back();
     }
 
     /// Gives a lock back that [`Lock::keep`] left held. In the child of a fork nobody waits for it.
     pub(crate) fn give_back_held(&self, mask: SignalMask) {
-        self.holder.store(0, Relaxed);
         self.raw.give_back();
         sys::set_signal_mask(mask);
     }
@@ -196,7 +194,6 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         // The lock goes first, then the signals are let in.
-        self.lock.holder.store(0, Relaxed);
         self.lock.raw.give_back();
     }
 }
@@ -210,11 +207,11 @@ mod tests {
     #[test]
     fn who_gave_it_back_and_ended_left_nothing_held() {
         let lock = Lock::new(());
-        assert!(!lock.is_left_held(|_| true), "nobody holds it");
+        assert!(!lock.raw.is_left_held(|_| true), "nobody holds it");
         let guard = lock.take();
-        assert!(!lock.is_left_held(|_| false), "its holder runs");
-        assert!(lock.is_left_held(|holder| holder == sys::thread()), "its holder has ended");
-        assert!(!lock.is_left_held(|_| {
+        assert!(!lock.raw.is_left_held(|_| false), "its holder runs");
+        assert!(lock.raw.is_left_held(|holder| holder == sys::thread()), "its holder has ended");
+        assert!(!lock.raw.is_left_held(|_| {
             drop(guard);
             true
         }));
@@ -234,7 +231,6 @@ mod tests {
                 });
             }
         });
-        lock.check();
         assert_eq!((*lock.take(), own.with(|value| *value)), (4 * TIMES, 4 * TIMES));
         assert_eq!(lock.raw.0.load(Relaxed), FREE, "nobody waits any more");
     }
@@ -251,7 +247,7 @@ mod tests {
                 });
                 let is_waited_for = (0..200).any(|_| {
                     std::thread::sleep(Duration::from_millis(10));
-                    lock.raw.0.load(Relaxed) == WAITED_FOR
+                    lock.raw.0.load(Relaxed) & WAITED_FOR != 0
                 });
                 assert!(is_waited_for, "who waits says so, and sleeps");
                 let given_back = Instant::now();
@@ -327,10 +323,9 @@ mod tests {
             let mut holder = Holder::Nobody;
             for step in steps {
                 holder = run(&lock, holder, &step);
-                lock.check();
                 let is_held = !matches!(holder, Holder::Nobody);
                 assert_eq!(lock.raw.0.load(SeqCst) != FREE, is_held);
-                assert_eq!(lock.holder.load(SeqCst), if is_held { sys::thread() } else { 0 });
+                assert_eq!(lock.raw.0.load(SeqCst), if is_held { sys::thread() } else { FREE });
                 assert_eq!(mask() != before, is_held, "all signals are blocked meanwhile");
             }
             if let Holder::Kept(mask) = holder {

@@ -17,7 +17,6 @@ use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU32, AtomicUsize};
-use superpage_units::Nanos;
 use syscalls::Errno;
 
 const STACK: usize = 256 * 1024; // chosen, not measured; the deepest call is a policy's
@@ -176,21 +175,6 @@ pub(crate) fn one_has_ended() -> bool {
     ALL_RUN.load(SeqCst) == 0
 }
 
-/// For who waits for one of the threads, whichever it is, and looks once a second: whether it is to be taken for ended, because
-/// one of them has ended for a while.
-pub(crate) fn lost_one() -> impl FnMut() -> bool {
-    // Copying a GiB takes less than a second where nobody is short of memory. Chosen, not measured.
-    const PATIENCE: Nanos = Nanos(10_000_000_000);
-    let mut since = None;
-    move || {
-        if !one_has_ended() {
-            since = None;
-            return false;
-        }
-        sys::now() > Nanos(since.get_or_insert_with(sys::now).0 + PATIENCE.0)
-    }
-}
-
 /// None of them runs: this is the child of a fork.
 pub(crate) fn forget_all() {
     STARTED.store(0, SeqCst);
@@ -273,7 +257,6 @@ mod tests {
     #[test]
     fn none_of_the_threads_has_ended_where_none_was_started() {
         assert!(!one_has_ended() && !service_has_ended() && !all_have_ended());
-        assert!(!lost_one()());
         assert_eq!((running(), ended_of_faults(3)), (0, 3));
         assert!(!program_has_one(), "the tests run in a thread beside the first");
     }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Threads change a state by one compare-and-exchange, and hold no lock meanwhile: a thread of the
-//! program may stop anywhere, waiting for a fault that another thread must serve.
+//! program may stop anywhere, waiting for a fault that another thread must serve. While somebody changes a slot, its word holds the
+//! number of that thread too.
 
 use crate::numbered::numbered;
 use crate::sys::{self, GIGANTIC, Span};
@@ -59,8 +60,8 @@ impl Slots {
     #[cfg(test)]
     fn check(&self) {
         for word in self.states {
-            let word = word.load(SeqCst);
-            assert!(State::of(word).is_some(), "{word} is no state");
+            let (state, changer) = read(word.load(SeqCst));
+            assert_eq!(state.is_settled(), changer == 0, "a state that lasts is nobody's");
         }
     }
 
@@ -81,42 +82,57 @@ impl Slots {
 
     /// Its state; that of a slot that does not exist is ordinary.
     pub(super) fn state(&self, slot: usize) -> State {
-        let word = self.states.get(slot);
-        word.and_then(|word| State::of(word.load(SeqCst))).unwrap_or(State::Ordinary)
+        self.states.get(slot).map_or(State::Ordinary, |word| read(word.load(SeqCst)).0)
     }
 
-    /// Changes the state, if it is `from`.
+    /// Changes the state, if it is `from`, which lasts.
     pub(super) fn begin(&self, slot: usize, from: State, to: State) -> bool {
         self.states.get(slot).is_some_and(|word| {
-            word.compare_exchange(from as u32, to as u32, SeqCst, SeqCst).is_ok()
+            word.compare_exchange(written(from), written(to), SeqCst, SeqCst).is_ok()
         })
     }
 
     /// Ends a change: those who wait for it go on.
     pub(super) fn settle(&self, slot: usize, state: State) {
         if let Some(word) = self.states.get(slot) {
-            word.store(state as u32, SeqCst);
+            word.store(written(state), SeqCst);
             sys::futex_wake(word);
         }
     }
 
-    /// The state, once nobody is changing it. Where one of the library's threads has been ended by the kernel, it may have been
-    /// the one at work in the slot.
+    /// The state, once nobody is changing it. The kernel may end one thread alone (seccomp), which may have been at work in the slot.
     pub(super) fn wait(&self, slot: usize) -> State {
-        let mut has_lost_one = thread::lost_one();
+        let Some(word) = self.states.get(slot) else { return State::Ordinary };
         loop {
-            let state = self.state(slot);
+            let found = word.load(SeqCst);
+            let (state, changer) = read(found);
             if state.is_settled() {
                 return state;
             }
-            if let Some(word) = self.states.get(slot) {
-                sys::futex_wait_for(word, state as u32, sys::LOOK);
-            }
-            if has_lost_one() {
+            sys::futex_wait_for(word, found, sys::LOOK);
+            if word.load(SeqCst) == found
+                && thread::has_ended(changer)
+                && word.load(SeqCst) == found
+            {
                 end::for_lack_of_a_thread();
             }
         }
     }
+}
+
+/// The bits of a word that hold the state; the number of the thread that changes the slot lies above them.
+const BITS: u32 = 3;
+
+/// The word for a state: one that does not last is the calling thread's.
+fn written(state: State) -> u32 {
+    let changer = if state.is_settled() { 0 } else { sys::thread() };
+    changer << BITS | state as u32
+}
+
+/// The state in a word, and the thread that changes the slot; zero where nobody does.
+fn read(word: u32) -> (State, u32) {
+    let number = word & ((1 << BITS) - 1);
+    (State::of(number).unwrap_or(State::Ordinary), word >> BITS)
 }
 
 #[cfg(test)]
