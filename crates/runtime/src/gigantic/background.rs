@@ -7,7 +7,7 @@ use super::survey::Survey;
 use crate::sys;
 use crate::thread;
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Time};
 
 /// The thread rests so many times as long as it worked, so that it takes a tenth of a core at most. Chosen,
 /// not measured.
@@ -17,26 +17,30 @@ const REST: u64 = 9;
 pub(super) fn run(gigantic: &Gigantic) {
     let mut survey = Survey::default();
     let mut hand = Hand::default();
+    // The time at which the policy wants to look at memory again.
+    let mut again = Time(0);
     while !thread::service_has_ended() {
         let begun = sys::now();
         let news = gigantic.news.load(Relaxed);
-        let Some(stepped) = gigantic.while_at_work(|| {
+        let stepped = gigantic.while_at_work(|| {
             hand.reclaim(gigantic);
-            if gigantic.areas.decider.promotes() {
-                survey.refresh(gigantic);
+            if gigantic.areas.decider.promotes() && again.0 <= begun.0 {
+                survey.make(gigantic);
             }
             gigantic.step(&survey)
-        }) else {
-            sys::futex_wait_for(&gigantic.news, news, sys::LOOK);
-            continue;
-        };
-        if stepped == Stepped::Acted {
-            survey.forget();
+        });
+        if stepped.is_some() {
+            rest(Nanos((sys::now().0 - begun.0).saturating_mul(REST)));
         }
-        rest(Nanos((sys::now().0 - begun.0).saturating_mul(REST)));
-        if let Stepped::Rests(_) = stepped {
-            sys::futex_wait_for(&gigantic.news, news, sys::LOOK);
+        match stepped {
+            Some(Stepped::Acted) => {
+                again = Time(0);
+                continue;
+            }
+            Some(Stepped::Rests(until)) => again = until.unwrap_or_default(),
+            None => {}
         }
+        sys::futex_wait_for(&gigantic.news, news, sys::LOOK);
     }
 }
 

@@ -304,7 +304,10 @@ impl Backing for Gigantic {
     }
 
     fn after_fork(&self, _: Forked) {
-        self.forked.store(sys::now().0, Relaxed);
+        // Of many forks at once, as a program makes for its workers, the first counts.
+        if self.forked.is_over() {
+            self.forked.begin();
+        }
         self.forks.fetch_sub(1, SeqCst);
     }
 

@@ -5,8 +5,9 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Nanos;
 
-/// The time for which a slot is not promoted after a promotion was refused, or after a demotion, and for which no page is asked for
-/// after none was found: twice as long each time. Zero bytes are the cooldown of what never had one.
+/// The time for which a slot is not promoted after a promotion was refused, or after a demotion, for which no page is asked for
+/// after none was found, and for which first touches are left to smaller pages after a fork: twice as long each time. Zero bytes are
+/// the cooldown of what never had one.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Cooldown {

@@ -25,9 +25,6 @@ use superpage_policy::promotion::{
 };
 use superpage_units::{Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma};
 
-/// PMD ranges that the policy looks at before faults have their turn. Chosen: some 10 us.
-const AT_ONCE: usize = 64;
-
 /// The process itself, which is the only one there is.
 const OURSELVES: ProcessKey = ProcessKey(0);
 
@@ -106,27 +103,26 @@ impl Gigantic {
     /// Lets the policy do one thing in the background.
     pub(super) fn step(&self, survey: &Survey) -> Stepped {
         let mut machine = Inside::in_background(self, survey);
-        let step = self.ask(|policy| {
-            // The thread of the background is also the one that prepares pages ahead of time.
-            let prepared = policy.prepare(&machine);
-            if matches!(prepared, Step::Act(_)) {
-                return Some(prepared);
-            }
-            // A look that finds nothing to do is cheap, and a fault waits for the policy meanwhile.
-            let mut steps = (0..AT_ONCE).map(|_| policy.background(&mut machine));
-            steps.find(|step| !matches!(step, Step::Scanned(_)))
-        });
-        match step.unwrap_or(Some(Step::Rest(None))) {
-            Some(Step::Act(action)) => {
-                // The policy can be asked meanwhile: faults do not wait for a page to be zeroed.
-                if let Carried::Now(outcome) = machine.carry_out(&action) {
-                    self.ask(|policy| policy.learn(&action, outcome));
-                }
-                Stepped::Acted
-            }
-            Some(Step::Rest(until)) => Stepped::Rests(until),
-            Some(Step::Scanned(_)) | None => Stepped::Scanned,
+        // What can be prepared comes first.
+        let mut step = self.ask(|policy| policy.prepare(&machine));
+        if !matches!(step, Some(Step::Act(_))) {
+            step = self.ask(|policy| policy.background(&mut machine));
         }
+        // A fault may ask the policy between two ranges.
+        while matches!(step, Some(Step::Scanned(_))) {
+            step = self.ask(|policy| policy.background(&mut machine));
+        }
+        let Some(Step::Act(action)) = step else {
+            return Stepped::Rests(match step {
+                Some(Step::Rest(until)) => until,
+                _ => None,
+            });
+        };
+        // The policy can be asked meanwhile: faults do not wait for a page to be zeroed.
+        if let Carried::Now(outcome) = machine.carry_out(&action) {
+            self.ask(|policy| policy.learn(&action, outcome));
+        }
+        Stepped::Acted
     }
 
     /// The policy's answer.
@@ -140,8 +136,6 @@ impl Gigantic {
 pub(crate) enum Stepped {
     /// Something was done.
     Acted,
-    /// Memory was looked at, and nothing was to be done.
-    Scanned,
     /// Nothing is to be done until this time, or until there is news.
     Rests(Option<Time>),
 }

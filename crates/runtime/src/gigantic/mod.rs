@@ -39,11 +39,6 @@ pub(crate) use machine::Gives;
 use page::Ready;
 use slot::{Slots, State};
 use superpage_launch::Cause;
-use superpage_units::Nanos;
-
-/// The time after a fork in which first touches are left to smaller pages: a program that forks will fork again, and
-/// each gigantic page that it has then must be copied first. Chosen, not measured.
-const AFTER_FORK: Nanos = Nanos(60_000_000_000);
 
 /// The slots, and who may change them.
 #[derive(Debug)]
@@ -67,8 +62,8 @@ pub(crate) struct Gigantic {
     uffd: AtomicPtr<Userfaultfd>,
     /// The number of threads that are about to fork.
     forks: AtomicU32,
-    /// When the program forked last, on the monotonic clock; zero if it never did.
-    forked: AtomicU64,
+    /// Begun by each fork: a program that forks will fork again, and each gigantic page that it has then must be copied first.
+    forked: Cooldown,
     /// Whether no first touch is to be told any more: the program has a userfaultfd of its own.
     is_left_alone: AtomicBool,
     /// Whether nothing is promoted any more: the program limits its address space, locks all its memory, or has
@@ -106,7 +101,7 @@ impl Gigantic {
             is_large: AtomicBool::new(false),
             uffd: AtomicPtr::default(),
             forks: AtomicU32::new(0),
-            forked: AtomicU64::new(0),
+            forked: Cooldown::default(),
             is_left_alone: AtomicBool::new(false),
             has_stopped_promoting: AtomicBool::new(false),
             had_second_thread: AtomicBool::new(false),
@@ -157,9 +152,7 @@ impl Gigantic {
 
     /// Whether a first touch may get a gigantic page: not while the program forks, and not soon after.
     fn may_use_gigantic(&self) -> bool {
-        let forked = Nanos(self.forked.load(Relaxed));
-        let is_long_ago = forked == Nanos(0) || sys::now() > Nanos(forked.0 + AFTER_FORK.0);
-        self.forks.load(SeqCst) == 0 && is_long_ago
+        self.forks.load(SeqCst) == 0 && self.forked.is_over()
     }
 
     /// Whether first touches may still be told to the library.

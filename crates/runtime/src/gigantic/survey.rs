@@ -10,10 +10,7 @@ use crate::space::SlotPages;
 use crate::sys::{self, GIGANTIC, HUGE, PAGE, Span};
 use alloc::vec::Vec;
 use superpage_policy::promotion::RangeView;
-use superpage_units::{BasePages, HugePages, Mapping, Nanos, PmdRange, VirtAddr, Vma};
-
-/// A survey is made again after this time. Chosen, not measured: it takes up to 1.6 ms for each GiB.
-const AGE: Nanos = Nanos(5_000_000_000);
+use superpage_units::{BasePages, HugePages, Mapping, PmdRange, VirtAddr, Vma};
 
 /// PMD ranges in a slot.
 const RANGES: usize = GIGANTIC / HUGE;
@@ -21,8 +18,6 @@ const RANGES: usize = GIGANTIC / HUGE;
 /// The slots that could be promoted, as they were lately.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    /// The time of the survey; zero before the first.
-    made: Nanos,
     /// The slots, in address order.
     vmas: Vec<Vma>,
     /// The ranges of those, [`RANGES`] of each.
@@ -38,12 +33,8 @@ struct Seen {
 }
 
 impl Survey {
-    /// Makes it again, if it is old.
-    pub(super) fn refresh(&mut self, gigantic: &Gigantic) {
-        let now = sys::now();
-        if self.made != Nanos(0) && now < Nanos(self.made.0 + AGE.0) {
-            return;
-        }
+    /// Makes it again. It takes up to 1.6 ms for each GiB.
+    pub(super) fn make(&mut self, gigantic: &Gigantic) {
         // While a thread of the program changes its mappings, the last one will do.
         let Some(space) = gigantic.areas.space.try_take() else { return };
         let is_candidate = |slot: &usize| {
@@ -52,7 +43,6 @@ impl Survey {
                 && gigantic.cooldown(*slot).is_some_and(Cooldown::is_over)
         };
         let slots = || (0..gigantic.slots.count()).filter(is_candidate);
-        self.made = now;
         self.vmas.clear();
         self.ranges.clear();
         // A program that is short of memory is not to end because of a survey.
@@ -78,11 +68,6 @@ impl Survey {
         assert!(self.vmas.is_sorted_by(|one, next| one.end <= next.start), "in address order");
         let whole = HugePages(1).base_pages();
         assert!(self.ranges.iter().all(|seen| seen.present <= whole && seen.swapped <= whole));
-    }
-
-    /// Forgets it: something has changed.
-    pub(super) fn forget(&mut self) {
-        self.made = Nanos(0);
     }
 
     /// The slots, as VMAs.
@@ -184,7 +169,6 @@ mod tests {
             all.map(|range| ranges.get(&range).copied().unwrap_or_default())
         };
         Survey {
-            made: Nanos(1),
             vmas: slots.iter().map(|slot| vma(Span::gigantic(slot * GIGANTIC))).collect(),
             ranges: slots.iter().copied().flat_map(of_slot).collect(),
         }
