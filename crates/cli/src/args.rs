@@ -11,7 +11,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 use superpage_lab::experiment::On;
-use superpage_launch::OFF;
+use superpage_launch::{MOST_READY, OFF};
 use superpage_manager::config::parse_percent;
 use superpage_manager::history::What;
 use superpage_policy::debloat::emd::EMD;
@@ -202,7 +202,7 @@ pub(crate) struct Run {
     pub(crate) heap_size: Option<Bytes>,
     /// 1 GiB pages that are kept zeroed ahead of the program's first touches, once it has 1 GiB of memory;
     /// at most 16
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=16))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=MOST_READY as i64))]
     pub(crate) ready: u32,
     /// Whether smaller pages become 1 GiB pages after the first touch. safe: accesses to a GiB are held while it is copied,
     /// for 0.1 to 0.2 s, sometimes twice that; off: never

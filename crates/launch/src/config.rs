@@ -20,6 +20,9 @@ pub fn value_of<'a>(name: &str, entry: &'a [u8]) -> Option<&'a [u8]> {
 /// it, and what they hold for nothing is given back. Chosen, not measured.
 pub const KEPT: u64 = 8;
 
+/// The most gigantic pages that are kept ready ahead of first touches: what `--ready` may say.
+pub const MOST_READY: usize = 16;
+
 const VERSION: &str = "8";
 
 /// The name of no policy, with which the library leaves all memory to the kernel, of no promotion, and of no heap.

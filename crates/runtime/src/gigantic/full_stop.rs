@@ -21,9 +21,8 @@ use crate::pins;
 use crate::room;
 use crate::sys::{self, Errno, GIGANTIC, HUGE, PAGE, Pagemap, Span};
 use crate::uffd::Userfaultfd;
-use core::sync::atomic::AtomicU32;
 use superpage_launch::Cause;
-use superpage_units::{Bytes, Nanos};
+use superpage_units::Bytes;
 
 /// Puts a gigantic page in the place of a slot's smaller pages.
 pub(super) fn promote(uffd: &Userfaultfd, slot: Span, page: GiganticPage) -> Held {
@@ -135,8 +134,6 @@ impl Hold<'_> {
 
     /// Moves back what was moved away, however often the kernel has to be asked: it is the program's memory.
     fn move_back(&self) {
-        const MOMENT: Nanos = Nanos(1_000_000); // chosen, not measured
-        let nobody = AtomicU32::new(0);
         loop {
             // Run by run: where nothing was moved away, the slot may hold a huge page, over which the kernel
             // moves nothing, not even a hole.
@@ -146,7 +143,7 @@ impl Hold<'_> {
             if scanned.is_ok() && self.pagemap.is_empty(self.staging) == Ok(true) {
                 return;
             }
-            sys::futex_wait_for(&nobody, 0, MOMENT);
+            sys::give_way();
         }
     }
 

@@ -9,10 +9,8 @@
 use crate::sys::{self, Errno, GIGANTIC, Mmap, Result, Span};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use superpage_launch::MOST_READY;
 use superpage_units::PageSize;
-
-/// The most that are kept ready.
-pub(super) const MOST: usize = 16; // chosen: more would be a pool of its own
 
 /// The pool of the kernel's from which slots are mapped, by the size of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,14 +138,17 @@ impl GiganticPage {
 #[derive(Debug)]
 pub(super) struct Ready {
     wanted: AtomicUsize,
-    pages: [AtomicUsize; MOST],
+    pages: [AtomicUsize; MOST_READY],
 }
 
 impl Ready {
     /// None yet, and `wanted` of them wanted.
     pub(super) fn new(wanted: u32) -> Self {
-        let wanted = usize::try_from(wanted).unwrap_or(MOST).min(MOST);
-        Self { wanted: AtomicUsize::new(wanted), pages: [const { AtomicUsize::new(0) }; MOST] }
+        let wanted = usize::try_from(wanted).unwrap_or(MOST_READY).min(MOST_READY);
+        Self {
+            wanted: AtomicUsize::new(wanted),
+            pages: [const { AtomicUsize::new(0) }; MOST_READY],
+        }
     }
 
     /// The number of pages that are wanted.
@@ -299,7 +300,7 @@ mod tests {
             steps in prop::collection::vec(step(), 1..60),
         ) {
             let ready = Ready::new(wanted);
-            let most = MOST.min(wanted as usize);
+            let most = MOST_READY.min(wanted as usize);
             let mut model = Model { wanted: most, ready: BTreeSet::new(), forgotten: Vec::new() };
             for step in steps {
                 run(&ready, &mut model, &step);

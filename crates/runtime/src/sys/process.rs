@@ -50,3 +50,9 @@ pub(crate) fn end_process(code: i32) -> ! {
         let _ = unsafe { syscall!(Sysno::exit_group, code) };
     }
 }
+
+/// Lets other threads run on this CPU first.
+pub(crate) fn give_way() {
+    // SAFETY: it changes nothing of this process.
+    let _ = unsafe { syscall!(Sysno::sched_yield) };
+}
