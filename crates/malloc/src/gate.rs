@@ -25,8 +25,8 @@ pub(crate) trait Kernel {
     fn process(&self) -> u32;
     /// Whether a thread of this process has this number and has not ended.
     fn runs(&self, thread: u32) -> bool;
-    /// Lets others run. The number counts the rounds of one wait.
-    fn give_way(&self, round: u32);
+    /// Lets others run, also those of lower priority.
+    fn give_way(&self);
 }
 
 /// The threads that can be inside at once; more wait for a place. Chosen, not measured: a thread is inside for a few calls of
@@ -93,17 +93,11 @@ impl Place {
 #[derive(Debug, Default)]
 struct Wait {
     begun: Option<Instant>,
-    round: u32,
 }
 
 impl Wait {
     fn is_long(&mut self) -> bool {
         self.begun.get_or_insert_with(Instant::now).elapsed() > PATIENCE
-    }
-
-    fn go_on(&mut self, kernel: &impl Kernel) {
-        kernel.give_way(self.round);
-        self.round = self.round.saturating_add(1);
     }
 }
 
@@ -141,7 +135,7 @@ impl Gate {
             if is_closed && wait.is_long() && !kernel.runs(fork.thread()) {
                 self.fork.exchange(fork, Claim::NONE);
             }
-            wait.go_on(kernel);
+            kernel.give_way();
         }
     }
 
@@ -195,7 +189,7 @@ impl Gate {
                 self.process.store(kernel.process(), SeqCst);
                 return;
             }
-            wait.go_on(kernel);
+            kernel.give_way();
         }
     }
 
@@ -263,7 +257,7 @@ mod tests {
             self.run.contains(&thread)
         }
 
-        fn give_way(&self, _round: u32) {
+        fn give_way(&self) {
             self.rounds.set(self.rounds.get() + 1);
             std::thread::sleep(Duration::from_millis(10));
             assert!(self.rounds.get() < 400, "a wait for ever");
