@@ -25,9 +25,15 @@ const MOST_KEPT: usize = 16 * MIB;
 /// The least block that holds a whole slice wherever it lies.
 const LEAST_LEFT: usize = 2 * SLICE;
 
-/// The size of the first arenas. Chosen, not measured: mimalloc takes 32 MiB at least.
+/// The size of the first arenas: the least that mimalloc makes, which adds 32 MiB to what it needs and rounds up to as much again.
+/// With 32 MiB here a program that fills 1 MiB had the same 66 MiB in the areas. With mimalloc's own 1 GiB it took a gigantic page
+/// and 398 ms, and less than 1 ms with this (medians of five interleaved runs).
 const SMALL: usize = 64 * MIB;
-/// The smallest block that is a mapping of its own. Chosen, not measured: from here on most of a slot is its own.
+/// The smallest block that is a mapping of its own: from here on most of a slot is its own. After a block of 600 MiB was taken,
+/// filled and freed five times, 5 MiB were resident with this and with 256 MiB, and with 1 GiB and mimalloc's own 2 GiB 608 MiB,
+/// also 1.3 s and 2000 blocks later. It costs the faults of the next block: the five took 1110 ms with this, and 243 ms with 2 GiB.
+/// Where realloc(3) made a block larger by half up to 1.5 GiB, gigantic pages served 2 GiB with this, and 1 GiB with 256 MiB
+/// (medians of five interleaved runs).
 const LARGE: usize = GIGANTIC / 2;
 /// The pieces in which mimalloc gives free memory back to the kernel: less would split huge pages.
 const PURGED: usize = 2 * MIB;
