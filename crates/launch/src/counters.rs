@@ -63,7 +63,7 @@ impl Cause {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PoolEmpty => "no gigantic page was free in the kernel's pool",
-            Self::Forked => "the program forked less than a minute before",
+            Self::Forked => "the program had forked a short time before",
             Self::MayPin => {
                 "the program has a descriptor for direct I/O (O_DIRECT, io_uring, AIO, VFIO, RDMA, KVM)"
             }

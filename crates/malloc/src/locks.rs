@@ -11,6 +11,7 @@ use crate::errno;
 use crate::gate::{Gate, Kernel};
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
+use std::io;
 
 static GATE: Gate = Gate::new();
 
@@ -64,8 +65,11 @@ impl Kernel for Running {
         let no_signal = 0;
         // SAFETY: it only asks.
         let asked = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, no_signal) };
+        // A filter of calls may refuse to say.
+        let has_ended =
+            asked != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
         // The first thread of a process that has ended is kept by the kernel while others run.
-        asked == 0 && !(thread == process && first_thread_has_ended())
+        !(has_ended || thread == process && first_thread_has_ended())
     }
 
     fn give_way(&self) {

@@ -12,8 +12,9 @@ use core::sync::atomic::Ordering::Relaxed;
 /// Base pages in a slot.
 pub(crate) const PAGES: usize = GIGANTIC / PAGE;
 const WORDS: usize = PAGES / 64;
-/// The free pages that a slot may have when it is promoted: holes that mappings of the program have left. Chosen: a
-/// sixteenth, which is memory that the gigantic page takes for nothing.
+/// The free pages that a slot may have when it is promoted: holes that mappings of the program have left. A sixteenth is memory that the
+/// gigantic page takes for nothing. A program that had given back every twentieth of its blocks of 3 MB got 2 GiB on gigantic pages with
+/// this, and none without; with a quarter, one that went on to map and unmap had 4 GiB promoted, of which 3 were demoted again.
 const MOST_FREE: usize = PAGES / 16;
 
 /// The use that the program has of a page.

@@ -45,7 +45,7 @@ pub(super) fn saves_what_it_holds() -> Ended {
     let mut redis = Redis::start(under, path)?;
     let mut versions = vec![0; KEYS];
     redis.write(&mut versions, 0..KEYS)?;
-    // A GiB that is full is promoted in the background, and none for a minute after a fork. A page that was only prepared
+    // A GiB that is full is promoted in the background, and none for a while after a fork. A page that was only prepared
     // is given back within this time.
     let mut since = Instant::now();
     wait_for("a gigantic page", PATIENCE, || {

@@ -33,7 +33,7 @@ pub(super) fn demote(
         return Err(Cause::MayPin);
     }
     let available = room::available();
-    let is_enough = |needed: Bytes| available >= Bytes(needed.0 + room::MARGIN.0);
+    let is_enough = |needed| room::is_enough(available, needed);
     // Counting reads all of the slot that is zero, so only a GiB that does not fit as a whole is counted.
     // SAFETY: the slot is mapped by a gigantic page, which is nobody else's to change.
     if !is_enough(needed) && !is_enough(unsafe { filled(slot) }) {

@@ -63,7 +63,7 @@ fn populate_zeroes(pagemap: &Pagemap, slot: Span) -> Result<(), Cause> {
         }
     });
     count.map_err(|_| Cause::Kernel)?;
-    if needed > 0 && room::available() < Bytes(needed as u64 + room::MARGIN.0) {
+    if needed > 0 && !room::is_enough(room::available(), Bytes(needed as u64)) {
         return Err(Cause::NoMemory);
     }
     let mut populated = Ok(0);

@@ -135,7 +135,7 @@ impl Pager {
     /// ENOMEM where there is no memory, and what the file says. Nothing is kept then.
     pub(crate) fn hold_all(&self) -> Result<()> {
         let needed = self.table.with(|table| table.out());
-        if needed > 0 && room::available() < Bytes(needed as u64 + room::MARGIN.0) {
+        if needed > 0 && !room::is_enough(room::available(), Bytes(needed as u64)) {
             return Err(Errno::ENOMEM);
         }
         self.table.with(|table| table.is_held = true);

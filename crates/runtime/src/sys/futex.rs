@@ -6,7 +6,8 @@ use core::sync::atomic::AtomicU32;
 use superpage_units::Nanos;
 use syscalls::{Sysno, syscall};
 
-/// The time after which a thread that waits for another looks whether that still runs. Chosen, not measured.
+/// The time after which a thread that waits for another looks whether that still runs. Who waits for
+/// one that runs is woken before.
 pub(crate) const LOOK: Nanos = Nanos(1_000_000_000);
 
 /// Waits while `word` holds `value`, at most for `time`. Returns at once if it does not, and sometimes for no reason.
