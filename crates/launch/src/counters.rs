@@ -63,7 +63,7 @@ impl Cause {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PoolEmpty => "no gigantic page was free in the kernel's pool",
-            Self::Forked => "the program had forked a short time before",
+            Self::Forked => "the program had forked, and the time after that was not over",
             Self::MayPin => {
                 "the program has a descriptor for direct I/O (O_DIRECT, io_uring, AIO, VFIO, RDMA, KVM)"
             }

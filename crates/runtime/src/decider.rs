@@ -44,9 +44,9 @@ impl Decider {
         }
     }
 
-    /// Whether it promotes what first touches left to smaller pages.
+    /// Whether it promotes what first touches left to smaller pages, and has not failed.
     pub(crate) fn promotes(&self) -> bool {
-        self.promotes
+        self.promotes && !self.has_failed.load(Relaxed)
     }
 
     /// The base pages of a range from which on it is promoted, if there is such a number.

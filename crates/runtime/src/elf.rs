@@ -13,12 +13,10 @@ const DT_STRTAB: u64 = 5;
 
 /// A program, whose file is read by a function of the place and the bytes to fill, which returns how many it has filled.
 #[derive(Debug)]
-pub(crate) struct Elf<R> {
+pub(crate) struct Elf<'a, R> {
     read: R,
     /// The beginning of the file, with the program headers.
-    beginning: [u8; PAGE],
-    /// The bytes that there are of it.
-    length: usize,
+    beginning: &'a [u8],
 }
 
 /// A program header.
@@ -30,23 +28,18 @@ struct Header {
     size: u64,
 }
 
-impl<R: Fn(u64, &mut [u8]) -> usize> Elf<R> {
-    /// A 64-bit program of this byte order; nothing if the file is something else.
-    pub(crate) fn of(read: R) -> Option<Self> {
-        let mut beginning = [0; PAGE];
-        let length = read(0, &mut beginning);
-        let is_program = beginning.starts_with(b"\x7fELF\x02\x01");
-        is_program.then_some(Self { read, beginning, length })
-    }
-
-    fn beginning(&self) -> &[u8] {
-        self.beginning.get(..self.length).unwrap_or_default()
+impl<'a, R: Fn(u64, &mut [u8]) -> usize> Elf<'a, R> {
+    /// A 64-bit program of this byte order, whose beginning is read to `page`; nothing if the file is something else.
+    pub(crate) fn of(read: R, page: &'a mut [u8; PAGE]) -> Option<Self> {
+        let length = read(0, page);
+        let beginning = page.get(..length)?;
+        beginning.starts_with(b"\x7fELF\x02\x01").then_some(Self { read, beginning })
     }
 
     /// The path of the dynamic linker; nothing if the program is linked statically.
     pub(crate) fn linker(&self) -> Option<&[u8]> {
         let found = self.headers().find(|header| header.kind == PT_INTERP)?;
-        self.beginning().get(to_usize(found.offset)..)?.get(..to_usize(found.size))
+        self.beginning.get(to_usize(found.offset)..)?.get(..to_usize(found.size))
     }
 
     /// Whether one of the libraries that the program names is meant, by its name without directories.
@@ -63,7 +56,7 @@ impl<R: Fn(u64, &mut [u8]) -> usize> Elf<R> {
     }
 
     fn headers(&self) -> impl Iterator<Item = Header> {
-        let number = |at, length| number(self.beginning(), at, length);
+        let number = |at, length| number(self.beginning, at, length);
         let table = number(32, 8).zip(number(54, 2)).zip(number(56, 2));
         let ((first, size), count) = table.unwrap_or_default();
         (0..count).map_while(move |index| {
@@ -82,9 +75,11 @@ impl<R: Fn(u64, &mut [u8]) -> usize> Elf<R> {
     fn find<T>(&self, tag: u64, answer: impl Fn(u64) -> Option<T>) -> Option<T> {
         /// The size of an entry: a tag and a value.
         const ENTRY: usize = 16;
+        // No library is named behind 4,096 entries: most programs have some 30, and a file may lie.
+        const MOST: u64 = 4096 * ENTRY as u64;
         let section = self.headers().find(|header| header.kind == PT_DYNAMIC)?;
         let mut entries = [0; 32 * ENTRY];
-        for place in (0..section.size).step_by(entries.len()) {
+        for place in (0..section.size.min(MOST)).step_by(entries.len()) {
             let read = (self.read)(section.offset.checked_add(place)?, &mut entries);
             for entry in entries.get(..read)?.chunks_exact(ENTRY) {
                 let (found, value) = (number(entry, 0, 8)?, number(entry, 8, 8)?);
@@ -123,18 +118,22 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    fn of(file: &[u8]) -> Option<Elf<impl Fn(u64, &mut [u8]) -> usize>> {
-        Elf::of(|place, into: &mut [u8]| {
+    fn of<'a>(
+        file: &'a [u8],
+        page: &'a mut [u8; PAGE],
+    ) -> Option<Elf<'a, impl Fn(u64, &mut [u8]) -> usize + 'a>> {
+        let read = |place, into: &mut [u8]| {
             let rest = usize::try_from(place).ok().and_then(|place| file.get(place..));
             let rest = rest.unwrap_or_default();
             let length = rest.len().min(into.len());
             into[..length].copy_from_slice(&rest[..length]);
             length
-        })
+        };
+        Elf::of(read, page)
     }
 
     fn linker_in(file: &[u8]) -> Option<Vec<u8>> {
-        of(file)?.linker().map(<[u8]>::to_vec)
+        of(file, &mut [0; PAGE])?.linker().map(<[u8]>::to_vec)
     }
 
     proptest! {
@@ -147,7 +146,8 @@ mod tests {
             bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
             bytes[32..40].copy_from_slice(&start.to_le_bytes());
             bytes[54..56].copy_from_slice(&size.to_le_bytes());
-            let elf = of(&bytes).expect("it begins as a program");
+            let mut page = [0; PAGE];
+            let elf = of(&bytes, &mut page).expect("it begins as a program");
             assert!(elf.linker().is_none_or(|linker| linker.len() <= bytes.len()));
             elf.names(|name| name.len() > bytes.len());
         }
@@ -183,7 +183,8 @@ mod tests {
         assert!(linker.starts_with(b"/lib64/ld-linux-x86-64.so"));
         assert_eq!(linker_in(b"#!/bin/sh\n"), None);
         assert_eq!(linker_in(&program[..70]), None);
-        let elf = of(&program).expect("we are a program");
+        let mut page = [0; PAGE];
+        let elf = of(&program, &mut page).expect("we are a program");
         assert!(elf.names(|name| name == b"libc.so.6"), "every program has libc");
         assert!(!elf.names(|name| name.is_empty() || name == b"libasan.so.8"));
     }

@@ -114,7 +114,9 @@ fn refuses_us(program: &CStr) -> bool {
         return true;
     }
     let read = |place, into: &mut [u8]| sys::read_at(&file, place, into).unwrap_or_default();
-    let Some(elf) = Elf::of(read) else { return false };
+    // A caller's stack may be small, so there is one page.
+    let mut page = [0; PAGE];
+    let Some(elf) = Elf::of(read, &mut page) else { return false };
     let Some(linker) = elf.linker() else { return false };
     !linker.windows(GLIBC.len()).any(|part| part == GLIBC)
         || elf.names(|library| {

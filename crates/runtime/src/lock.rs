@@ -48,7 +48,7 @@ impl RawLock {
             return;
         }
         sys::futex_wait_for(&self.0, waited_for, sys::LOOK);
-        if self.is_left_held(thread::has_ended) {
+        if self.0.load(SeqCst) == waited_for && self.is_left_held(thread::has_ended) {
             end::for_lack_of_a_thread();
         }
     }

@@ -18,8 +18,8 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-/// A process promotes nothing for a minute after it has forked, so the minute is made of several, in each of which it
-/// forks at the end.
+/// A process promotes nothing for a while after it has forked, so the minute is made of several processes, each of which forks at its
+/// end.
 const PROCESSES: usize = 6;
 const SECONDS: &str = "10";
 

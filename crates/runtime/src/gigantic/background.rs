@@ -25,8 +25,13 @@ pub(super) fn run(gigantic: &Gigantic) {
         let news = gigantic.news.load(Relaxed);
         let stepped = gigantic.while_at_work(|| {
             hand.reclaim(gigantic);
-            if gigantic.areas.decider.promotes() && again.0 <= begun.0 {
-                survey.make(gigantic);
+            // What the policy wanted soon after a fork would be refused.
+            if !gigantic.may_use_gigantic() {
+                return Stepped::Rests(None);
+            }
+            let is_due = gigantic.areas.decider.promotes() && again.0 <= sys::now().0;
+            if is_due && !survey.make(gigantic) {
+                return Stepped::Rests(None);
             }
             gigantic.step(&survey)
         });

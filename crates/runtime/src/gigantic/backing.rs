@@ -304,10 +304,7 @@ impl Backing for Gigantic {
     }
 
     fn after_fork(&self, _: Forked) {
-        // Of many forks at once, as a program makes for its workers, the first counts.
-        if self.forked.is_over() {
-            self.forked.begin();
-        }
+        self.forked.begin_or_extend();
         self.forks.fetch_sub(1, SeqCst);
     }
 

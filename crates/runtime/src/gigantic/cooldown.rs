@@ -36,14 +36,25 @@ impl Cooldown {
         sys::now() >= Nanos(self.until.load(Relaxed))
     }
 
-    /// A promotion was refused, or what was promoted was demoted.
+    /// What it is about was of no use once more.
     pub(crate) fn begin(&self) {
         let length = (2 * self.length.load(Relaxed)).clamp(Self::FIRST.0, Self::LONGEST.0);
         self.length.store(length, Relaxed);
         self.until.store(sys::now().0 + length, Relaxed);
     }
 
-    /// A promotion was made.
+    /// Begins it if it is over; otherwise it goes on for as long as a first one from now at least. Of many forks at once, as a program
+    /// makes for its workers, one makes it longer.
+    pub(crate) fn begin_or_extend(&self) {
+        match self.is_over() {
+            true => self.begin(),
+            false => {
+                self.until.fetch_max(sys::now().0 + Self::FIRST.0, Relaxed);
+            }
+        }
+    }
+
+    /// It was of use.
     pub(crate) fn forget(&self) {
         self.length.store(0, Relaxed);
     }

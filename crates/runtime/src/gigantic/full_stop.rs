@@ -21,8 +21,9 @@ use crate::pins;
 use crate::room;
 use crate::sys::{self, Errno, GIGANTIC, HUGE, PAGE, Pagemap, Span};
 use crate::uffd::Userfaultfd;
+use core::sync::atomic::AtomicU32;
 use superpage_launch::Cause;
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Nanos};
 
 /// Puts a gigantic page in the place of a slot's smaller pages.
 pub(super) fn promote(uffd: &Userfaultfd, slot: Span, page: GiganticPage) -> Held {
@@ -134,6 +135,9 @@ impl Hold<'_> {
 
     /// Moves back what was moved away, however often the kernel has to be asked: it is the program's memory.
     fn move_back(&self) {
+        /// The kernel's timer slack, by which any wait is longer. To yield would not do: whoever holds a page may have a lower priority.
+        const MOMENT: Nanos = Nanos(50_000);
+        let nobody = AtomicU32::new(0);
         loop {
             // Run by run: where nothing was moved away, the slot may hold a huge page, over which the kernel
             // moves nothing, not even a hole.
@@ -143,7 +147,7 @@ impl Hold<'_> {
             if scanned.is_ok() && self.pagemap.is_empty(self.staging) == Ok(true) {
                 return;
             }
-            sys::give_way();
+            sys::futex_wait_for(&nobody, 0, MOMENT);
         }
     }
 

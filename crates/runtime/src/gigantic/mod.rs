@@ -62,7 +62,7 @@ pub(crate) struct Gigantic {
     uffd: AtomicPtr<Userfaultfd>,
     /// The number of threads that are about to fork.
     forks: AtomicU32,
-    /// Begun by each fork: a program that forks will fork again, and each gigantic page that it has then must be copied first.
+    /// Begun by a fork, or an attempt at one: a program that forks will fork again, and each gigantic page that it has then must be copied first.
     forked: Cooldown,
     /// Whether no first touch is to be told any more: the program has a userfaultfd of its own.
     is_left_alone: AtomicBool,

@@ -33,10 +33,10 @@ struct Seen {
 }
 
 impl Survey {
-    /// Makes it again. It takes up to 1.6 ms for each GiB.
-    pub(super) fn make(&mut self, gigantic: &Gigantic) {
-        // While a thread of the program changes its mappings, the last one will do.
-        let Some(space) = gigantic.areas.space.try_take() else { return };
+    /// Makes it again, which takes up to 1.6 ms for each GiB; not while a thread of the program changes its mappings. Whether it was
+    /// made.
+    pub(super) fn make(&mut self, gigantic: &Gigantic) -> bool {
+        let Some(space) = gigantic.areas.space.try_take() else { return false };
         let is_candidate = |slot: &usize| {
             gigantic.slots.state(*slot) == State::Ordinary
                 && space.slot(*slot).is_some_and(SlotPages::is_nearly_full)
@@ -55,6 +55,7 @@ impl Survey {
         for (vma, ranges) in self.vmas.iter().zip(self.ranges.chunks_exact_mut(RANGES)) {
             look(Span::gigantic(sys::to_usize(vma.start.0)), ranges);
         }
+        true
     }
 
     /// Asserts that the slots are whole, in order, and have all of their ranges.

@@ -35,7 +35,7 @@ pub(crate) use mapping::{
     read_memory, reserve,
 };
 pub(crate) use pagemap::{HUGE_PAGE, PRESENT, Pagemap, SWAPPED, ZERO};
-pub(crate) use process::{drop_rights, end_process, give_way, parent, process, thread};
+pub(crate) use process::{drop_rights, end_process, parent, process, thread};
 pub(crate) use procmap::{is_writable, vma_at};
 pub(crate) use random::random;
 pub(crate) use signals::{SignalMask, set_signal_mask};

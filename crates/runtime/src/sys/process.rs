@@ -37,10 +37,10 @@ pub(crate) fn drop_rights() {
     }
 }
 
-/// The calling thread.
+/// The calling thread. Where a filter of calls refuses to say, it is 1, which is a thread that runs in every PID namespace.
 pub(crate) fn thread() -> u32 {
     // SAFETY: it only answers.
-    unsafe { syscall!(Sysno::gettid) }.map_or(0, |thread| int(thread).unsigned_abs())
+    unsafe { syscall!(Sysno::gettid) }.map_or(1, |thread| int(thread).unsigned_abs())
 }
 
 /// Ends the process.
@@ -49,10 +49,4 @@ pub(crate) fn end_process(code: i32) -> ! {
         // SAFETY: nothing runs after it.
         let _ = unsafe { syscall!(Sysno::exit_group, code) };
     }
-}
-
-/// Lets other threads run on this CPU first.
-pub(crate) fn give_way() {
-    // SAFETY: it changes nothing of this process.
-    let _ = unsafe { syscall!(Sysno::sched_yield) };
 }
