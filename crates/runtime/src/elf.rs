@@ -76,7 +76,7 @@ impl<'a, R: Fn(u64, &mut [u8]) -> usize> Elf<'a, R> {
         /// The size of an entry: a tag and a value.
         const ENTRY: usize = 16;
         // No library is named behind 4,096 entries: most programs have some 30, and a file may lie.
-        const MOST: u64 = 4096 * ENTRY as u64;
+        const MOST: u64 = 16 * PAGE as u64;
         let section = self.headers().find(|header| header.kind == PT_DYNAMIC)?;
         let mut entries = [0; 32 * ENTRY];
         for place in (0..section.size.min(MOST)).step_by(entries.len()) {

@@ -29,11 +29,16 @@ pub(super) fn run(gigantic: &Gigantic) {
             if !gigantic.may_use_gigantic() {
                 return Stepped::Rests(None);
             }
-            let is_due = gigantic.areas.decider.promotes() && again.0 <= sys::now().0;
-            if is_due && !survey.make(gigantic) {
-                return Stepped::Rests(None);
+            if gigantic.prepare() == Stepped::Acted {
+                return Stepped::Acted;
             }
-            gigantic.step(&survey)
+            if !gigantic.areas.decider.promotes() || sys::now().0 < again.0 {
+                return Stepped::Rests(Some(again));
+            }
+            match survey.make(gigantic) {
+                true => gigantic.scan(&survey),
+                false => Stepped::Rests(None),
+            }
         });
         if stepped.is_some() {
             rest(Nanos((sys::now().0 - begun.0).saturating_mul(REST)));

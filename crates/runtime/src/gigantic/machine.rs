@@ -100,29 +100,39 @@ impl Gigantic {
         machine.served.unwrap_or(State::Ordinary)
     }
 
-    /// Lets the policy do one thing in the background.
-    pub(super) fn step(&self, survey: &Survey) -> Stepped {
+    /// Lets the policy prepare one thing ahead of time.
+    pub(super) fn prepare(&self) -> Stepped {
+        let none = Survey::default();
+        let mut machine = Inside::in_background(self, &none);
+        let step = self.ask(|policy| policy.prepare(&machine));
+        self.take(step, &mut machine)
+    }
+
+    /// Lets the policy do one thing with what it finds in a survey.
+    pub(super) fn scan(&self, survey: &Survey) -> Stepped {
         let mut machine = Inside::in_background(self, survey);
-        // What can be prepared comes first.
-        let mut step = self.ask(|policy| policy.prepare(&machine));
-        if !matches!(step, Some(Step::Act(_))) {
-            step = self.ask(|policy| policy.background(&mut machine));
+        loop {
+            let step = self.ask(|policy| policy.background(&mut machine));
+            // A fault may ask the policy between two ranges.
+            if !matches!(step, Some(Step::Scanned(_))) {
+                return self.take(step, &mut machine);
+            }
         }
-        // A fault may ask the policy between two ranges.
-        while matches!(step, Some(Step::Scanned(_))) {
-            step = self.ask(|policy| policy.background(&mut machine));
+    }
+
+    /// Does what the policy wants.
+    fn take(&self, step: Option<Step>, machine: &mut Inside<'_>) -> Stepped {
+        match step {
+            Some(Step::Act(action)) => {
+                // The policy can be asked meanwhile: faults do not wait for a page to be zeroed.
+                if let Carried::Now(outcome) = machine.carry_out(&action) {
+                    self.ask(|policy| policy.learn(&action, outcome));
+                }
+                Stepped::Acted
+            }
+            Some(Step::Rest(until)) => Stepped::Rests(until),
+            Some(Step::Scanned(_)) | None => Stepped::Rests(None),
         }
-        let Some(Step::Act(action)) = step else {
-            return Stepped::Rests(match step {
-                Some(Step::Rest(until)) => until,
-                _ => None,
-            });
-        };
-        // The policy can be asked meanwhile: faults do not wait for a page to be zeroed.
-        if let Carried::Now(outcome) = machine.carry_out(&action) {
-            self.ask(|policy| policy.learn(&action, outcome));
-        }
-        Stepped::Acted
     }
 
     /// The policy's answer.
