@@ -39,7 +39,7 @@ const STAGES: [Stage; 10] = [
     (PROGRAMS, |shell, tally| crate::programs::in_gate(shell, tally)),
 ];
 
-/// What came of one stage.
+/// The outcome of one stage.
 struct Ran {
     name: &'static str,
     seconds: f64,

@@ -44,7 +44,7 @@ extern "C" fn after() {
 #[derive(Debug)]
 struct Running;
 
-/// A round of a wait sleeps, so that a thread of higher priority waits for one of lower priority on the same CPU, for as long as the
+/// Each round of a wait sleeps for 50 µs, so that a thread of higher priority waits for one of lower priority on the same CPU. That is the
 /// kernel's timer slack, by which any sleep may last longer. Forks beside two threads that begin and join threads took 196 µs in the
 /// mean with this, 204 µs with 200 µs and 353 µs with 1 ms (medians of seven interleaved runs of 400 forks on two CPUs).
 const SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };

@@ -1,11 +1,8 @@
 //! The file of a 64-bit ELF program: the dynamic linker that starts it, and the libraries that it names.
 
 use crate::sys::{PAGE, to_usize};
+use libc::{PT_DYNAMIC, PT_INTERP, PT_LOAD};
 
-/// The kinds of program headers, of `elf.h`.
-const PT_LOAD: u64 = 1;
-const PT_DYNAMIC: u64 = 2;
-const PT_INTERP: u64 = 3;
 /// The tags of entries of the dynamic section, of `elf.h`.
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
@@ -38,7 +35,7 @@ impl<'a, R: Fn(u64, &mut [u8]) -> usize> Elf<'a, R> {
 
     /// The path of the dynamic linker; nothing if the program is linked statically.
     pub(crate) fn linker(&self) -> Option<&[u8]> {
-        let found = self.headers().find(|header| header.kind == PT_INTERP)?;
+        let found = self.headers().find(|header| header.kind == u64::from(PT_INTERP))?;
         self.beginning.get(to_usize(found.offset)..)?.get(..to_usize(found.size))
     }
 
@@ -75,9 +72,9 @@ impl<'a, R: Fn(u64, &mut [u8]) -> usize> Elf<'a, R> {
     fn find<T>(&self, tag: u64, answer: impl Fn(u64) -> Option<T>) -> Option<T> {
         /// The size of an entry: a tag and a value.
         const ENTRY: usize = 16;
-        // No library is named behind 4,096 entries: most programs have some 30, and a file may lie.
+        // Most programs have some 30 entries, and at most 4,096 are read, because a file may lie.
         const MOST: u64 = 16 * PAGE as u64;
-        let section = self.headers().find(|header| header.kind == PT_DYNAMIC)?;
+        let section = self.headers().find(|header| header.kind == u64::from(PT_DYNAMIC))?;
         let mut entries = [0; 32 * ENTRY];
         for place in (0..section.size.min(MOST)).step_by(entries.len()) {
             let read = (self.read)(section.offset.checked_add(place)?, &mut entries);
@@ -99,14 +96,14 @@ impl<'a, R: Fn(u64, &mut [u8]) -> usize> Elf<'a, R> {
 
     /// The place in the file of what the program has at an address.
     fn place_of(&self, address: u64) -> Option<u64> {
-        self.headers().filter(|header| header.kind == PT_LOAD).find_map(|header| {
+        self.headers().filter(|header| header.kind == u64::from(PT_LOAD)).find_map(|header| {
             let offset = address.checked_sub(header.address)?;
             (offset < header.size).then(|| header.offset.checked_add(offset))?
         })
     }
 }
 
-/// The number of so many bytes, in this byte order, at a place.
+/// The number in `length` bytes at a place, in this byte order.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let place = bytes.get(at..at.checked_add(length)?)?;
     Some(place.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))

@@ -11,7 +11,7 @@ use superpage_units::Bytes;
 /// that copied 2 GiB was killed, with 16 MiB it was not, page tables of 4 MiB included (three rounds of three).
 const MARGIN: Bytes = Bytes(24 << 20);
 
-/// Whether so much of the memory that is `available` is enough to copy pages of `needed` bytes.
+/// Whether `available` memory is enough to copy pages of `needed` bytes.
 pub(crate) fn is_enough(available: Bytes, needed: Bytes) -> bool {
     let page_tables = needed.0 / sys::PAGE as u64 * size_of::<u64>() as u64;
     available.0 >= needed.0 + page_tables + MARGIN.0

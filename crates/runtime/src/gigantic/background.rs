@@ -9,7 +9,7 @@ use crate::thread;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::{Nanos, Time};
 
-/// The thread rests nine times as long as it worked, so that it takes a tenth of a core at most. While 2 GiB were promoted, a program
+/// The time for which the thread rests, in times of its work, so that it takes a tenth of a core at most. While 2 GiB were promoted, a program
 /// that changed words at random did 24 to 35 million a second in its worst half second with this, 21 to 26 million where the thread rested
 /// as long as it worked, and 19 to 25 million without rests (five interleaved rounds; 37 to 46 million on the whole, each way).
 const REST: u64 = 9;
@@ -25,7 +25,7 @@ pub(super) fn run(gigantic: &Gigantic) {
         let news = gigantic.news.load(Relaxed);
         let stepped = gigantic.while_at_work(|| {
             hand.reclaim(gigantic);
-            // What the policy wanted soon after a fork would be refused.
+            // Promotions would be refused soon after a fork.
             if !gigantic.may_use_gigantic() {
                 return Stepped::Rests(None);
             }

@@ -36,15 +36,15 @@ impl Cooldown {
         sys::now() >= Nanos(self.until.load(Relaxed))
     }
 
-    /// What it is about was of no use once more.
+    /// Begins a cooldown: the attempt was of no use.
     pub(crate) fn begin(&self) {
         let length = (2 * self.length.load(Relaxed)).clamp(Self::FIRST.0, Self::LONGEST.0);
         self.length.store(length, Relaxed);
         self.until.store(sys::now().0 + length, Relaxed);
     }
 
-    /// Begins it if it is over; otherwise it goes on for as long as a first one from now at least. Of many forks at once, as a program
-    /// makes for its workers, one makes it longer.
+    /// Begins a cooldown if the last one is over; otherwise that one ends [`FIRST`](Self::FIRST) from now at the earliest. Of many forks at
+    /// once, as a program makes for its workers, one doubles it.
     pub(crate) fn begin_or_extend(&self) {
         match self.is_over() {
             true => self.begin(),
@@ -54,7 +54,7 @@ impl Cooldown {
         }
     }
 
-    /// It was of use.
+    /// Forgets the length of the last one: an attempt was of use.
     pub(crate) fn forget(&self) {
         self.length.store(0, Relaxed);
     }

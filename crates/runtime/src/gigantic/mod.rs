@@ -62,7 +62,8 @@ pub(crate) struct Gigantic {
     uffd: AtomicPtr<Userfaultfd>,
     /// The number of threads that are about to fork.
     forks: AtomicU32,
-    /// Begun by a fork, or an attempt at one: a program that forks will fork again, and each gigantic page that it has then must be copied first.
+    /// The cooldown of first touches and promotions after a fork, or an attempt at one: a program that forks will fork again, and each
+    /// gigantic page that it has then must be copied first.
     forked: Cooldown,
     /// Whether no first touch is to be told any more: the program has a userfaultfd of its own.
     is_left_alone: AtomicBool,
@@ -77,7 +78,7 @@ pub(crate) struct Gigantic {
     has_given_up_faults: AtomicBool,
     /// Changed when the background thread has something new to look at.
     news: AtomicU32,
-    /// One while the background thread works.
+    /// The word holds 1 while the background thread works, and 0 otherwise.
     at_work: AtomicU32,
 }
 

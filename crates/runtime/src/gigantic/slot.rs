@@ -29,7 +29,7 @@ numbered! {
         Fresh,
         /// A fault thread serves its first touch.
         Serving,
-        /// One gigantic page.
+        /// One gigantic page maps the slot.
         Gigantic,
         /// Somebody unmaps its gigantic page, copies it to smaller pages, or copies smaller pages to a gigantic one.
         Changing,
