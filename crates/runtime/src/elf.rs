@@ -26,10 +26,8 @@ struct Header {
 }
 
 impl<'a, R: Fn(u64, &mut [u8]) -> usize> Elf<'a, R> {
-    /// A 64-bit program of this byte order, whose beginning is read to `page`; nothing if the file is something else.
-    pub(crate) fn of(read: R, page: &'a mut [u8; PAGE]) -> Option<Self> {
-        let length = read(0, page);
-        let beginning = page.get(..length)?;
+    /// A 64-bit program of this byte order, whose file begins with these bytes; nothing if the file is something else.
+    pub(crate) fn of(beginning: &'a [u8], read: R) -> Option<Self> {
         beginning.starts_with(b"\x7fELF\x02\x01").then_some(Self { read, beginning })
     }
 
@@ -115,22 +113,19 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    fn of<'a>(
-        file: &'a [u8],
-        page: &'a mut [u8; PAGE],
-    ) -> Option<Elf<'a, impl Fn(u64, &mut [u8]) -> usize + 'a>> {
-        let read = |place, into: &mut [u8]| {
+    fn of(file: &[u8]) -> Option<Elf<'_, impl Fn(u64, &mut [u8]) -> usize>> {
+        let beginning = file.get(..PAGE).unwrap_or(file);
+        Elf::of(beginning, |place, into: &mut [u8]| {
             let rest = usize::try_from(place).ok().and_then(|place| file.get(place..));
             let rest = rest.unwrap_or_default();
             let length = rest.len().min(into.len());
             into[..length].copy_from_slice(&rest[..length]);
             length
-        };
-        Elf::of(read, page)
+        })
     }
 
     fn linker_in(file: &[u8]) -> Option<Vec<u8>> {
-        of(file, &mut [0; PAGE])?.linker().map(<[u8]>::to_vec)
+        of(file)?.linker().map(<[u8]>::to_vec)
     }
 
     proptest! {
@@ -143,8 +138,7 @@ mod tests {
             bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
             bytes[32..40].copy_from_slice(&start.to_le_bytes());
             bytes[54..56].copy_from_slice(&size.to_le_bytes());
-            let mut page = [0; PAGE];
-            let elf = of(&bytes, &mut page).expect("it begins as a program");
+            let elf = of(&bytes).expect("it begins as a program");
             assert!(elf.linker().is_none_or(|linker| linker.len() <= bytes.len()));
             elf.names(|name| name.len() > bytes.len());
         }
@@ -180,8 +174,7 @@ mod tests {
         assert!(linker.starts_with(b"/lib64/ld-linux-x86-64.so"));
         assert_eq!(linker_in(b"#!/bin/sh\n"), None);
         assert_eq!(linker_in(&program[..70]), None);
-        let mut page = [0; PAGE];
-        let elf = of(&program, &mut page).expect("we are a program");
+        let elf = of(&program).expect("we are a program");
         assert!(elf.names(|name| name == b"libc.so.6"), "every program has libc");
         assert!(!elf.names(|name| name.is_empty() || name == b"libasan.so.8"));
     }

@@ -108,15 +108,15 @@ fn refuses_us_by_name(name: &CStr) -> bool {
 fn refuses_us(program: &CStr) -> bool {
     const GLIBC: &[u8] = b"ld-linux-x86-64.so";
     let Ok(file) = sys::open(program, libc::O_RDONLY | libc::O_NONBLOCK) else { return false };
-    let mut class = [0; 5];
+    let read = |place, into: &mut [u8]| sys::read_at(&file, place, into).unwrap_or_default();
+    let mut page = [0; PAGE];
+    let length = read(0, &mut page);
+    let beginning = page.get(..length).unwrap_or_default();
     // The linker of 32 bits would complain of each of our libraries.
-    if sys::read_at(&file, 0, &mut class).is_ok() && class == *b"\x7fELF\x01" {
+    if beginning.starts_with(b"\x7fELF\x01") {
         return true;
     }
-    let read = |place, into: &mut [u8]| sys::read_at(&file, place, into).unwrap_or_default();
-    // A caller's stack may be small, so there is one page.
-    let mut page = [0; PAGE];
-    let Some(elf) = Elf::of(read, &mut page) else { return false };
+    let Some(elf) = Elf::of(beginning, read) else { return false };
     let Some(linker) = elf.linker() else { return false };
     !linker.windows(GLIBC.len()).any(|part| part == GLIBC)
         || elf.names(|library| {
