@@ -44,10 +44,7 @@ pub(super) fn run(gigantic: &Gigantic) {
             rest(Nanos((sys::now().0 - begun.0).saturating_mul(REST)));
         }
         match stepped {
-            Some(Stepped::Acted) => {
-                again = Time(0);
-                continue;
-            }
+            Some(Stepped::Acted) => continue,
             Some(Stepped::Rests(until)) => again = until.unwrap_or_default(),
             None => {}
         }

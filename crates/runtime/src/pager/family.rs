@@ -147,7 +147,7 @@ impl Family {
         self.reap(file);
         let claim = self.claim().ok_or(Errno::ENOMEM)?;
         let member = Self { me: claim.member, ..self };
-        // The pages of the process that was this member before.
+        // The process that was this member before may have left pages taken.
         (0..member.pages().div_ceil(PER_WORD)).for_each(|word| member.free(word, u64::MAX));
         member.grow(file).inspect_err(|_| member.retract(claim))?;
         match member.join(claim, file) {
