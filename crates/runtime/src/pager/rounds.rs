@@ -13,11 +13,12 @@ use core::sync::atomic::Ordering::Relaxed;
 const MOST: u32 = 31;
 
 /// A page gets one round for each time that it could have come back while so large a part of the pages in memory left it.
-/// Chosen, not measured: where most of a program's pages are in memory, those that are touched seldom are missed for longer.
+/// Reads by Zipf's law with half of the pages in memory take four threads 0.61 s with 4, 0.81 s with 1, 0.80 s with 2, and 0.71 s
+/// with 16 (medians of three rounds); one thread's reads, and those of all words alike, are not told apart.
 const PART: usize = 4;
 
-/// Pages that are spared one after the other at the most. Chosen, not measured: whoever looks for a page to evict holds locks
-/// meanwhile, for a fraction of a millisecond.
+/// Pages that are spared one after the other at the most: whoever looks for a page to evict holds locks meanwhile, for a fraction
+/// of a millisecond. Reads with 64 and 65,536 are not told apart from it (three rounds).
 const IN_A_ROW: u32 = 4096; // tidy: allow(not derived from a size)
 
 /// The bit of a page that has left memory; the others are then when that was.

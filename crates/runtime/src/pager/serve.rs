@@ -12,12 +12,9 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Nanos;
 
-/// Attempts to put a page in place while there is no memory, and the time between two. Chosen: half a minute.
-const TRIALS: usize = 3000;
+/// The time between two attempts to put a page in place while there is no memory: that of the kernel's clock, in which it
+/// looks for some.
 const BETWEEN_TRIALS: Nanos = Nanos(10_000_000);
-
-/// Base pages that leave after a fault for which there was no room. Chosen: one more than came.
-const AT_A_FAULT: usize = 2;
 
 /// Room for a base page, as a device wants it.
 #[repr(C, align(4096))] // tidy: allow(an attribute takes a number only)
@@ -98,9 +95,7 @@ impl Pager {
     /// there are do not leave, because they are locked or pinned, it tries so rarely as a worker does at first.
     fn keep_to_size(&self, areas: &Areas) {
         let is_stuck = || sys::now().0 < self.base_stuck_until.load(Relaxed);
-        if self.table.with(|table| table.is_base_over())
-            && !is_stuck()
-            && !self.reclaim_base(areas, AT_A_FAULT)
+        if self.table.with(|table| table.is_base_over()) && !is_stuck() && !self.reclaim_base(areas)
         {
             self.base_stuck_until.store(sys::now().0 + SHORTEST_REST.0, Relaxed);
         }
@@ -307,10 +302,10 @@ impl Pager {
         self.give_page(place);
     }
 
-    /// Puts a copy of a page in its place in the heap, unless one is there; whether one is: another mapping of the
-    /// program's has none. Where there is no memory for so long, the program cannot go on.
+    /// Puts a copy of a page in its place in the heap, unless one is there; whether one is: another mapping of the program's has
+    /// none. Where there is no memory it waits for some, as a fault in ordinary memory does.
     pub(super) fn put_copy(&self, from: usize, to: usize) -> bool {
-        for _ in 0..TRIALS {
+        loop {
             match self.uffd.copy(from, to, Writes::Free) {
                 Ok(()) | Err(Errno::EEXIST) => return true,
                 Err(Errno::ENOMEM | Errno::EAGAIN) => {
@@ -319,8 +314,6 @@ impl Pager {
                 Err(_) => return false,
             }
         }
-        self.counters.heap.failed.store(1, Relaxed);
-        sys::end_process(1)
     }
 
     fn bring_in_base(&self, touch: &Touch, before: Range) -> Range {
