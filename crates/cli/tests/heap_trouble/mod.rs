@@ -30,7 +30,8 @@ pub(super) fn tests() -> Vec<Test> {
         ("a_device_is_taken_away_when_it_is_closed", device.clone(), a_device_is_taken_away),
         ("a_device_that_shrinks_is_no_wrong_data", device, a_device_that_shrinks),
         ("what_cannot_be_written_stays_in_memory", mount, what_cannot_be_written_stays),
-        ("a_disk_that_is_full_is_said_at_the_start", disk, a_full_disk_is_said),
+        ("a_disk_that_is_full_is_said_at_the_start", disk.clone(), a_full_disk_is_said),
+        ("a_disk_that_becomes_full_is_no_memory", disk, a_disk_that_becomes_full_is_no_memory),
         ("compressed_memory_holds_the_heap", zram.clone(), compressed_memory_holds_the_heap),
         ("compressed_memory_of_a_killed_run_goes", zram.clone(), compressed_memory_of_a_killed_run),
         ("compressed_memory_takes_root", zram, compressed_memory_takes_root),
@@ -198,13 +199,44 @@ fn run_on(place: &str, report: &Path) -> Result<Command, Failed> {
     Ok(command)
 }
 
-fn a_full_disk_is_said() -> Ended {
-    let device = Loop::over(Path::new(DISK), 200 << 20)?;
+/// Maps more than the disk has room for, and says which error that is.
+const TOO_MUCH: &str = "
+import mmap
+def memory(mib):
+    return mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+held = memory(150)
+for at in range(0, len(held), 4096):
+    held[at] = at // 4096 % 251
+try:
+    memory(200)
+    print('there was room')
+except OSError as error:
+    print(error.errno)
+assert all(held[at] == at // 4096 % 251 for at in range(0, len(held), 4096))
+";
+
+fn a_disk_that_becomes_full_is_no_memory() -> Ended {
+    let (_device, mounted) = small_disk(400)?;
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--memory", MEMORY, "--heap-size", "512M", "--heap"]).arg(mounted.path());
+    let said = Said::from(command.args(["--", "python3", "-c", TOO_MUCH]).output()?).done()?;
+    ensure!(said.out.trim() == "12", "ENOMEM was expected: {said:?}");
+    ensure!(!said.err.contains("could not be written"), "{said:?}");
+    Ok(())
+}
+
+/// A file system of this many MiB on a loop device.
+fn small_disk(mib: u64) -> Result<(Loop, Small), Failed> {
+    let device = Loop::over(Path::new(DISK), mib << 20)?;
     output_of(&["mkfs.ext4", "-q", &device.device])?;
     let mounted = TempDir::new()?;
     let place = mounted.path().to_str().ok_or("no text")?;
     output_of(&["mount", &device.device, place])?;
-    let mounted = Small { directory: mounted };
+    Ok((device, Small { directory: mounted }))
+}
+
+fn a_full_disk_is_said() -> Ended {
+    let (_device, mounted) = small_disk(60)?;
     for place in [mounted.path().to_owned(), mounted.path().join("file")] {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "--memory", MEMORY, "--heap-size", "512M", "--heap"]).arg(place);

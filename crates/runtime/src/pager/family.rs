@@ -12,7 +12,7 @@
 //! The memory that they share is a part of a file of `superpage run`, behind its counters. So the program that a member becomes
 //! (execve) finds it: the member has ended then, and the new program becomes another one beside the children that go on.
 //!
-//! The file has room for a whole heap for each member. If it has not, it grows at a fork. It never shrinks.
+//! The file has room for all that each member may write. It grows before a member maps more, and at a fork. It never shrinks.
 
 #![expect(unsafe_code, reason = "shares memory between processes, and locks bytes of a file")]
 
@@ -20,6 +20,7 @@ use super::PER_RANGE;
 use crate::sys::{self, Descriptor, Errno, Mmap, PAGE, Result, Span};
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use superpage_launch::SPARE;
 use superpage_units::{Bytes, HUGE_PAGE_BYTES, Nanos};
 use syscalls::{Sysno, syscall};
 
@@ -59,6 +60,8 @@ struct Member {
     state: AtomicU64,
     /// When its fork began, on the monotonic clock.
     since: AtomicU64,
+    /// The pages that it may have in the file.
+    room: AtomicU64,
 }
 
 /// The memory that all members share, but for the bitmaps.
@@ -88,7 +91,7 @@ pub(crate) struct Claim {
 pub(super) struct Family {
     shared: &'static Shared,
     bits: &'static [AtomicU64],
-    /// The pages that each member needs at the most.
+    /// The pages that each member may ever need.
     share: usize,
     /// The words of a bitmap.
     words: usize,
@@ -96,8 +99,8 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// The family whose memory lies in this file, behind the first page: each has room for a heap of this size in the heap's file.
-    /// The process is none of its members yet.
+    /// The family whose memory lies in this file, behind the first page: each may come to need this much of the heap's file. The
+    /// process is none of its members yet.
     ///
     /// # Errors
     /// ENOMEM where there is no address space to share, and what the kernel says.
@@ -126,7 +129,7 @@ impl Family {
         Ok(Self { shared, bits, share, words, me: NOBODY })
     }
 
-    /// Becomes a member that has nothing in the heap's file yet.
+    /// Becomes a member that has nothing in the heap's file yet, and room there for the pages of [`SPARE`].
     ///
     /// # Errors
     /// EAGAIN or EACCES where another process has a lock of the file, which is none of the family's: it is that one's heap. ENOMEM
@@ -134,8 +137,14 @@ impl Family {
     /// without locks nobody can fork with a pager.
     pub(super) fn begin(self, file: &Descriptor) -> Result<Self> {
         let (shared, length) = (self.shared, sys::file_length(file)?);
-        let share = self.share as u64;
-        let is_new = shared.pages.compare_exchange(0, share, SeqCst, SeqCst).is_ok();
+        // A device has all the room that there will be.
+        let pages = match length {
+            0 => self.share,
+            length => {
+                (sys::to_usize(length) / PAGE).min(MEMBERS * self.share) / PER_WORD * PER_WORD
+            }
+        };
+        let is_new = shared.pages.compare_exchange(0, pages as u64, SeqCst, SeqCst).is_ok();
         if is_new {
             shared.length.store(length, SeqCst);
             match lock(file, 0) {
@@ -151,7 +160,7 @@ impl Family {
         let member = Self { me: claim.member, ..self };
         // The process that was this member before may have left pages taken.
         (0..member.pages().div_ceil(PER_WORD)).for_each(|word| member.free(word, u64::MAX));
-        member.grow(file).inspect_err(|_| member.retract(claim))?;
+        member.make_room(0, file).inspect_err(|_| member.retract(claim))?;
         match member.join(claim, file) {
             // Without locks there are no other members, who do not see what this one has.
             Err(errno) if !matches!(errno, Errno::EAGAIN | Errno::EACCES) => {
@@ -160,6 +169,18 @@ impl Family {
             }
             joined => joined,
         }
+    }
+
+    /// Has room in the file for so many pages, and for those of [`SPARE`], with which pages are written to fresh places while all
+    /// others are in use. What there was stays where there is no more.
+    ///
+    /// # Errors
+    /// ENOSPC of a device, and what the kernel says.
+    pub(super) fn make_room(&self, pages: usize, file: &Descriptor) -> Result<()> {
+        let Some(member) = self.shared.members.get(self.me) else { return Err(Errno::ENOLCK) };
+        let wanted = (pages + sys::to_usize(SPARE.0) / PAGE).min(self.share) as u64;
+        let before = member.room.fetch_max(wanted, SeqCst);
+        self.grow(file).inspect_err(|_| member.room.store(before, SeqCst))
     }
 
     /// Takes a page that nobody uses, whoever has it besides.
@@ -184,20 +205,22 @@ impl Family {
     #[cfg(test)]
     pub(super) fn check(&self) {
         let (pages, length) = (self.pages(), self.shared.length.load(SeqCst));
-        let mut living = 0;
+        let mut needed = 0;
         for (at, member) in self.shared.members.iter().enumerate() {
             let life = life(member.state.load(SeqCst));
             assert!(life <= Life::Locked as u64, "{life} is no life");
             if life == Life::Free as u64 {
                 continue;
             }
-            living += 1;
+            let room = member.room.load(SeqCst);
+            assert!(room <= self.share as u64, "no member has more than its share");
+            needed += room;
             for word in pages / PER_WORD..self.words {
                 let bits = self.bit_of(at, word).map(|bits| bits.load(SeqCst));
                 assert_eq!(bits, Some(0), "pages behind the end of the file");
             }
         }
-        assert!(living * self.share <= pages, "each member has room for a whole heap");
+        assert!(needed <= pages as u64, "each member has the room that it was given");
         assert!(pages <= self.words * PER_WORD, "each page has a bit");
         assert!(length == 0 || length >= (pages * PAGE) as u64, "the file is that long");
     }
@@ -290,6 +313,10 @@ impl Family {
     /// As [`Family::expect`], where that is possible so far.
     pub(super) fn expect_one_more(&self, file: &Descriptor) -> Result<Claim> {
         let claim = self.claim().ok_or(Errno::ENOMEM)?;
+        let room = |member: usize| self.shared.members.get(member).map(|member| &member.room);
+        if let (Some(own), Some(childs)) = (room(self.me), room(claim.member)) {
+            childs.store(own.load(SeqCst), SeqCst);
+        }
         self.grow(file).inspect_err(|_| self.retract(claim))?;
         for word in 0..self.pages().div_ceil(PER_WORD) {
             if let Some(bits) = self.bit_of(claim.member, word) {
@@ -310,16 +337,22 @@ impl Family {
             // A process that was stopped here for long must not make the claim of another look old.
             entry.since.fetch_max(sys::now().0, SeqCst);
             let state = before + GENERATION + Life::Expected as u64;
-            let claimed = entry.state.compare_exchange(before, state, SeqCst, SeqCst);
-            claimed.is_ok().then_some(Claim { member, state })
+            let claimed = entry.state.compare_exchange(before, state, SeqCst, SeqCst).is_ok();
+            claimed.then(|| {
+                entry.room.store(0, SeqCst);
+                Claim { member, state }
+            })
         })
     }
 
     /// The file grows, so that there is room for what all members may write.
     fn grow(&self, file: &Descriptor) -> Result<()> {
-        let lives = |member: &&Member| life(member.state.load(SeqCst)) != Life::Free as u64;
-        let count = self.shared.members.iter().filter(lives).count();
-        let pages = (count * self.share) as u64;
+        let counts = |(at, member): &(usize, &Member)| {
+            *at == self.me || life(member.state.load(SeqCst)) != Life::Free as u64
+        };
+        let members = self.shared.members.iter().enumerate().filter(counts);
+        let pages: u64 = members.map(|(_, member)| member.room.load(SeqCst)).sum();
+        let pages = pages.next_multiple_of(PER_RANGE as u64);
         if pages <= self.shared.pages.load(SeqCst) {
             return Ok(());
         }
@@ -414,6 +447,7 @@ mod tests {
         let family = Family::new(&shared, Bytes(2 * HUGE_PAGE_BYTES)).expect("there is memory");
         family.shared.pages.store(family.share as u64, SeqCst);
         family.shared.members[0].state.store(Life::Locked as u64, SeqCst);
+        family.shared.members[0].room.store(family.share as u64, SeqCst);
         Family { me: 0, ..family }
     }
 
@@ -516,6 +550,29 @@ mod tests {
         assert_eq!(parent.expect(&device), Err(Errno::ENOSPC));
         parent.check();
         assert_eq!(parent.claim().map(|claim| claim.member), Some(1), "the claim was taken back");
+    }
+
+    #[test]
+    fn the_file_grows_with_what_is_mapped() {
+        let (file, shared) = (file(SPARE.0), self::file(PAGE as u64));
+        let size = Bytes(SPARE.0 + 10 * HUGE_PAGE_BYTES);
+        let family = Family::new(&shared, size).expect("there is memory");
+        let family = family.begin(&file).expect("nobody else has the file");
+        assert_eq!(sys::file_length(&file), Ok(SPARE.0));
+        family.make_room(2 * PER_RANGE, &file).expect("there is memory");
+        assert_eq!(sys::file_length(&file), Ok(SPARE.0 + 2 * HUGE_PAGE_BYTES));
+        family.make_room(1, &file).expect("it has more");
+        assert_eq!(sys::file_length(&file), Ok(SPARE.0 + 2 * HUGE_PAGE_BYTES));
+        let claim = family.expect(&file).expect("there is memory");
+        assert_eq!(
+            sys::file_length(&file),
+            Ok(2 * (SPARE.0 + 2 * HUGE_PAGE_BYTES)),
+            "a child has as much"
+        );
+        family.retract(claim);
+        family.make_room(100 * PER_RANGE, &file).expect("it has no more than its share");
+        assert_eq!(family.pages(), 2 * (sys::to_usize(SPARE.0) / PAGE + 2 * PER_RANGE));
+        family.check();
     }
 
     #[test]

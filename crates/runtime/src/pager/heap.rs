@@ -23,8 +23,8 @@ use crate::sys::{self, Descriptor, Errno, Mmap, PAGE, Result, Span};
 use crate::thread;
 use crate::uffd::{Fault, Userfaultfd};
 use alloc::boxed::Box;
-use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
     MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE,
@@ -45,6 +45,8 @@ pub(crate) struct Heap {
     pager: AtomicPtr<Pager>,
     /// The same, before the other threads run.
     made: AtomicPtr<Pager>,
+    /// The bytes of the program's memory that there is room for in the file, as far as was asked.
+    room: AtomicUsize,
     /// The things that a fork prepares for the pager of its child.
     pub(super) handover: Handover,
 }
@@ -64,10 +66,15 @@ numbered! {
         Renew,
         /// Have the pager stand still, so that the child of a fork can have one of its own.
         StandStill,
+        /// Have room in the file for as many bytes as the part has.
+        MakeRoom,
     }
 }
 
 const NOTHING: Span = Span { start: 0, length: 0 };
+
+/// The bytes for which room is made in the file at a time, where the disk has so many.
+const STEP: usize = 64 << 20;
 
 impl Heap {
     pub(crate) fn new(areas: &'static Areas, config: Config, parent: Pid, file: OpenFile) -> Self {
@@ -83,6 +90,7 @@ impl Heap {
             counters: file,
             pager: AtomicPtr::default(),
             made: AtomicPtr::default(),
+            room: AtomicUsize::new(0),
             handover: Handover::new(),
         }
     }
@@ -116,11 +124,28 @@ impl Heap {
         answer
     }
 
-    /// Whether the heap has room for what a span is to hold. What is only reserved takes none.
-    fn has_room(&self, space: &Space, span: Span, protection: i32) -> bool {
+    /// Makes room in the file for what a span is to hold; whether the heap may be so large. What is only reserved takes none.
+    ///
+    /// # Errors
+    /// ENOMEM where the disk is full.
+    fn make_room(&self, space: &Space, span: Span, protection: i32) -> Result<bool> {
         let more = span.length - space.used_in(span);
-        let used = space.taken() - space.reserved();
-        protection == PROT_NONE || more == 0 || used + more <= sys::to_usize(self.config.size.0)
+        let (needed, most) =
+            (space.taken() - space.reserved() + more, sys::to_usize(self.config.size.0));
+        if protection == PROT_NONE || more == 0 {
+            return Ok(true);
+        }
+        if needed > most {
+            return Ok(false);
+        }
+        if needed > self.room.load(Relaxed) {
+            let made = |length: &usize| {
+                self.request(Wanted::MakeRoom, Span { start: 0, length: *length }) == Answer::Done
+            };
+            let room = [needed.next_multiple_of(STEP).min(most), needed].into_iter().find(made);
+            self.room.store(room.ok_or(Errno::ENOMEM)?, Relaxed);
+        }
+        Ok(true)
     }
 
     /// Whether `more` bytes in the heap would be past the limit of address space that the program has set for itself.
@@ -197,13 +222,11 @@ impl Backing for Heap {
                 "the library's threads could not be started, or its file is another process's",
             );
         }
-        let found = space
-            .find(length, asked.hint(), &|_| true)
-            .filter(|span| self.has_room(space, *span, asked.protection));
-        if found.is_some() && self.is_past_limit(space, length) {
+        let Some(span) = space.find(length, asked.hint(), &|_| true) else { return Ok(None) };
+        if self.is_past_limit(space, length) {
             return Err(Errno::ENOMEM);
         }
-        Ok(found)
+        Ok(self.make_room(space, span, asked.protection)?.then_some(span))
     }
 
     /// Says it of the first one.
@@ -227,7 +250,7 @@ impl Backing for Heap {
         Place { span, inside }: Place,
     ) -> Result<usize> {
         if inside == span && is_heap(asked) {
-            if !self.has_room(space, inside, asked.protection) {
+            if !self.make_room(space, inside, asked.protection)? {
                 return Err(Errno::ENOMEM);
             }
             self.give_back(space, inside)?;
@@ -268,7 +291,7 @@ impl Backing for Heap {
         protection: i32,
         change: &dyn Fn() -> Result<usize>,
     ) -> Result<usize> {
-        if !self.has_room(space, inside, protection) {
+        if !self.make_room(space, inside, protection)? {
             return Err(Errno::ENOMEM);
         }
         let done = change()?;
@@ -490,6 +513,7 @@ impl Backing for Heap {
                 Ok(())
             }
             Wanted::Renew => pager.renew(request.part),
+            Wanted::MakeRoom => pager.make_room(request.part.length),
             Wanted::StandStill => pager.stand_still().map(|claim| self.handover.expect(claim)),
         };
         if done.is_ok() { Answer::Done } else { Answer::Refused }

@@ -195,6 +195,15 @@ impl Pager {
         })
     }
 
+    /// Has room in the file for so many bytes of the program's memory.
+    ///
+    /// # Errors
+    /// As of [`Family::make_room`].
+    pub(crate) fn make_room(&self, length: usize) -> Result<()> {
+        let pages = length.div_ceil(PAGE);
+        self.space.with(|space| space.family().make_room(pages, self.file.descriptor()))
+    }
+
     /// Makes a part of the areas heap again that was mapped anew and holds nothing.
     ///
     /// # Errors

@@ -73,16 +73,17 @@ impl HeapFile {
             arguments.compressed.map_or(Ok(Bytes::ZERO), |size| part(size, memory, whole))?;
         let keep_available =
             arguments.keep_available.map_or(Bytes::ZERO, |size| in_bytes(size, whole));
-        let reserved = size + SPARE;
+        // What the program has beside its data may take as much as the memory.
+        let size = size + memory;
         if path == Path::new(COMPRESSED) {
-            let (zram, file) = device(reserved)?;
+            let (zram, file) = device(size + SPARE)?;
             let zram = Some(zram);
             let open = as_open(&file)?;
             return Ok(Some(Self { file, open, size, memory, compressed, keep_available, zram }));
         }
         let is_new = !path.exists();
         let file = opened(path)?;
-        reserve(&file, path, reserved).inspect_err(|_| {
+        reserve(&file, path, size).inspect_err(|_| {
             // The file is as it was: empty, or not there. A device cannot be made shorter, and a file without a name goes.
             let _ = file.set_len(0);
             if is_new {
@@ -256,14 +257,16 @@ fn begins_with_zeroes(file: &File) -> Result<bool, Failure> {
     Ok(start.iter().take(length).all(|byte| *byte == 0))
 }
 
-/// Reserves the file's space, so that the disk cannot be full later.
+/// Reserves the room that a heap of this size begins with: the rest is taken before the program has more memory. A device has all of
+/// it.
 fn reserve(file: &File, path: &Path, size: Bytes) -> Result<(), Failure> {
+    let whole = size + SPARE;
     let status = fstat(file).map_err(std::io::Error::from)?;
     if FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice {
         let length = Bytes(std::io::Seek::seek(&mut &*file, std::io::SeekFrom::End(0))?);
-        if length < size {
+        if length < whole {
             return Err(Failure::Usage(format!(
-                "{} has {length}, and the heap needs {size}: give a smaller --heap-size",
+                "{} has {length}, and a heap of {size} needs {whole} there: give a smaller --heap-size",
                 path.display()
             )));
         }
@@ -271,21 +274,21 @@ fn reserve(file: &File, path: &Path, size: Bytes) -> Result<(), Failure> {
     }
     let failed = |error: Errno| {
         Failure::Usage(format!(
-            "{size} cannot be reserved for the heap in {}: {error}; give another --heap, or a smaller --heap-size",
+            "{SPARE} cannot be reserved for the heap in {}: {error}; give another --heap",
             path.display()
         ))
     };
     // Some file systems begin to reserve what they do not have, and others would find the disk full meanwhile.
     let disk = fstatvfs(file).map_err(failed)?;
-    if size.0 / disk.f_frsize.max(1) > disk.f_bavail {
+    if SPARE.0 / disk.f_frsize.max(1) > disk.f_bavail {
         return Err(failed(Errno::NOSPC));
     }
-    if let Some(most) = getrlimit(Resource::Fsize).current.filter(|most| *most < size.0) {
+    if let Some(most) = getrlimit(Resource::Fsize).current.filter(|most| *most < whole.0) {
         return Err(Failure::NotPossible(format!(
-            "the heap needs a file of {size}, and this process may write none larger than {} (ulimit -f): raise the limit, or \
+            "the heap needs a file of {whole}, and this process may write none larger than {} (ulimit -f): raise the limit, or \
              give a smaller --heap-size",
             Bytes(most)
         )));
     }
-    fallocate(file, FallocateFlags::empty(), 0, size.0).map_err(failed)
+    fallocate(file, FallocateFlags::empty(), 0, SPARE.0).map_err(failed)
 }
