@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
-use superpage_array::{Error, PageArray, Pages, Placement, Request, Shortfall};
+use superpage_array::{Advice, Error, PageArray, Pages, Placement, Request, Shortfall};
 
 /// Bytes on chosen pages. Arrays over them keep them alive.
 #[pyclass(frozen)]
@@ -84,10 +84,24 @@ fn collapse(python: Python<'_>, address: usize, length: usize) -> PyResult<()> {
     python.detach(|| superpage_array::collapse_at(address, length)).map_err(to_exception)
 }
 
+/// Says how memory will be used.
+#[pyfunction]
+fn advise(python: Python<'_>, address: usize, length: usize, how: &str) -> PyResult<()> {
+    let found = Advice::ALL.iter().find(|(name, _)| *name == how);
+    let Some((_, advice)) = found else {
+        let names = Advice::ALL.map(|(name, _)| name).join(", ");
+        return Err(PyValueError::new_err(format!(
+            "no advice is called {how:?}: give one of {names}"
+        )));
+    };
+    python.detach(|| superpage_array::advise_at(address, length, *advice)).map_err(to_exception)
+}
+
 /// The module.
 #[pymodule]
 fn _superpage(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Memory>()?;
     module.add_function(wrap_pyfunction!(placement, module)?)?;
+    module.add_function(wrap_pyfunction!(advise, module)?)?;
     module.add_function(wrap_pyfunction!(collapse, module)?)
 }

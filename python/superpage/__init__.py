@@ -21,7 +21,7 @@ import numpy
 
 from . import _superpage
 
-__all__ = ["Placement", "array", "collapse", "empty", "pages", "zeros"]
+__all__ = ["Placement", "advise", "array", "collapse", "empty", "pages", "zeros"]
 
 
 @dataclass(frozen=True)
@@ -94,3 +94,9 @@ def collapse(of: numpy.ndarray) -> Placement:
     """Puts any NumPy array on huge pages where it lies, as far as it holds whole ranges of 2 MiB; the pages that it is on then."""
     _superpage.collapse(*_bounds(of))
     return pages(of)
+
+
+def advise(of: numpy.ndarray, how: str) -> None:
+    """Says how any NumPy array will be used: ``random``, ``sequential``, ``willneed`` (it is read ahead now), ``cold`` (it leaves
+    memory first) or ``normal``. The kernel is told, and under ``superpage run --heap`` the heap. What the array holds stays."""
+    _superpage.advise(*_bounds(of), how)

@@ -130,6 +130,18 @@ def test_any_array_is_told_and_can_be_collapsed():
     assert superpage.collapse(numpy.ones(3)).huge >= 0
 
 
+def test_how_an_array_will_be_used_can_be_said():
+    made = numpy.arange(MIB)
+    for how in ["random", "sequential", "willneed", "cold", "normal"]:
+        superpage.advise(made[1:], how)
+        superpage.advise(made[:3], how)
+    assert (made == numpy.arange(MIB)).all()
+    with pytest.raises(ValueError, match="give one of normal, random"):
+        superpage.advise(made, "hot")
+    with pytest.raises(TypeError):
+        superpage.advise([1], "cold")
+
+
 def in_child(array, results):
     results.put(int(array.sum()))
     array[:] = 9

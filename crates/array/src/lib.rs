@@ -31,7 +31,7 @@ mod width;
 
 pub use array::{PageArray, Request, Shortfall};
 pub use error::{Error, Result};
-pub use memory::{collapse, collapse_at};
+pub use memory::{Advice, advise_at, collapse, collapse_at};
 pub use pages::Pages;
 pub use placement::Placement;
 pub use superpage_units::Bytes;

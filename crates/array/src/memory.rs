@@ -222,6 +222,55 @@ pub fn collapse_at(address: usize, length: usize) -> Result<()> {
     Ok(())
 }
 
+/// How a program will use memory: for the kernel, and for a heap that may be larger than memory (`superpage run --heap`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// In no way that is known.
+    Normal,
+    /// Here and there, so that nothing is worth reading ahead.
+    Random,
+    /// In order, so that what comes next is worth reading ahead.
+    Sequential,
+    /// Soon: it is read ahead now.
+    WillNeed,
+    /// Not soon: it leaves memory before other memory does.
+    Cold,
+}
+
+impl Advice {
+    /// Each kind with its name.
+    pub const ALL: [(&str, Self); 5] = [
+        ("normal", Self::Normal),
+        ("random", Self::Random),
+        ("sequential", Self::Sequential),
+        ("willneed", Self::WillNeed),
+        ("cold", Self::Cold),
+    ];
+
+    const fn of_kernel(self) -> i32 {
+        match self {
+            Self::Normal => libc::MADV_NORMAL,
+            Self::Random => libc::MADV_RANDOM,
+            Self::Sequential => libc::MADV_SEQUENTIAL,
+            Self::WillNeed => libc::MADV_WILLNEED,
+            Self::Cold => libc::MADV_COLD,
+        }
+    }
+}
+
+/// Says how the base pages will be used that lie as a whole between two addresses of this process. Nothing there is read or written.
+///
+/// # Errors
+/// [`Error::Memory`] if they go beyond the last address, or something of it is not mapped.
+pub fn advise_at(address: usize, length: usize, how: Advice) -> Result<()> {
+    let end = address.checked_add(length).filter(|end| *end <= LAST).ok_or(BEYOND)?;
+    let page = to_usize(BASE_PAGE_BYTES);
+    let (start, end) = (address.next_multiple_of(page), end / page * page);
+    let pages = Span { start, length: end.saturating_sub(start) };
+    advise(pages, how.of_kernel())
+        .map_err(|errno| Error::Memory { what: "say how memory will be used", errno })
+}
+
 /// The end of the addresses that a process may have.
 pub(crate) const LAST: usize = 1 << 47;
 /// Addresses that no process has.

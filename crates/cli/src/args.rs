@@ -197,7 +197,7 @@ pub(crate) struct Run {
     /// least 16 MiB of the heap and what --compressed says stay
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) keep_available: Option<Memory>,
-    /// The most that one mapping in the heap may be; all others may be as much as --memory besides. Room on the disk is
+    /// The most that one mapping in the heap may be; all others may be --memory and 64 MiB besides. Room on the disk is
     /// taken before the program has the memory [default: four times --memory]
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = size)]
     pub(crate) heap_size: Option<Bytes>,

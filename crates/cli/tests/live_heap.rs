@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
 
 mod common;
+mod heap_advice;
 mod heap_trouble;
 
 use common::machine::{self, Test};
@@ -37,7 +38,10 @@ const PATIENCE: &str = "120";
 const SHORT_PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
-    machine::run([parts(), others(), sizes(), heap_trouble::tests(), words()].concat()).exit_code()
+    machine::run(
+        [parts(), others(), sizes(), heap_advice::tests(), heap_trouble::tests(), words()].concat(),
+    )
+    .exit_code()
 }
 
 /// The parts of the program that only have to end well.

@@ -29,7 +29,7 @@ impl Pager {
     }
 
     /// The ranges that a part of the heap touches.
-    fn ranges_of(&self, span: Span) -> Indices<usize> {
+    pub(super) fn ranges_of(&self, span: Span) -> Indices<usize> {
         let offset = |address: usize| address - self.heap.start;
         offset(span.start) / HUGE..offset(span.end()).div_ceil(HUGE)
     }

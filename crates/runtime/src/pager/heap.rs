@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "carries out the program's own changes to its memory")]
 
 use super::handover::{Finds, Handover};
+use super::table::Advised;
 use super::{FAULT_THREADS, Pager, WORKERS};
 use crate::areas::{Areas, Threads};
 use crate::backing::{
@@ -24,7 +25,7 @@ use crate::thread;
 use crate::uffd::{Fault, Userfaultfd};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicUsize};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize};
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
     MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE,
@@ -47,6 +48,8 @@ pub(crate) struct Heap {
     made: AtomicPtr<Pager>,
     /// The bytes of the program's memory that there is room for in the file, as far as was asked.
     room: AtomicUsize,
+    /// The advice that the service thread is to follow.
+    advice: AtomicI32,
     /// The things that a fork prepares for the pager of its child.
     pub(super) handover: Handover,
 }
@@ -68,10 +71,24 @@ numbered! {
         StandStill,
         /// Have room in the file for as many bytes as the part has.
         MakeRoom,
+        /// Empty a part of the heap that the program has unmapped.
+        Unmap,
+        /// Follow the advice of the program about a part of the heap.
+        Advise,
     }
 }
 
 const NOTHING: Span = Span { start: 0, length: 0 };
+
+/// The advice that the pager follows. Which page sizes there are is the policy's to say.
+const FOLLOWED: [i32; 6] = [
+    libc::MADV_NORMAL,
+    libc::MADV_RANDOM,
+    libc::MADV_SEQUENTIAL,
+    libc::MADV_WILLNEED,
+    libc::MADV_COLD,
+    libc::MADV_PAGEOUT,
+];
 
 /// The bytes for which room is made in the file at a time, where the disk has so many.
 const STEP: usize = 64 << 20;
@@ -91,6 +108,7 @@ impl Heap {
             pager: AtomicPtr::default(),
             made: AtomicPtr::default(),
             room: AtomicUsize::new(0),
+            advice: AtomicI32::new(libc::MADV_NORMAL),
             handover: Handover::new(),
         }
     }
@@ -164,11 +182,12 @@ impl Heap {
             unsafe { sys::mprotect(part, PROT_NONE) }?;
             sys::leave_out_of_dumps(part);
             // Another thread may have touched it since.
-            self.request(Wanted::Discard, part);
+            self.request(Wanted::Unmap, part);
         } else {
             // The memory may be locked, or a file.
             // SAFETY: as above.
             unsafe { sys::reserve(part) }?;
+            self.request(Wanted::Unmap, part);
             if self.request(Wanted::Renew, part) == Answer::Refused {
                 space.set(part, Use::Special);
                 return Ok(());
@@ -176,6 +195,18 @@ impl Heap {
         }
         space.set(part, Use::Free);
         Ok(())
+    }
+
+    /// Follows advice of the program about a part of the heap, one of [`FOLLOWED`].
+    fn follow_advice(&self, pager: &Pager, part: Span) {
+        match self.advice.load(Relaxed) {
+            libc::MADV_NORMAL => pager.advise(part, Advised::Nothing),
+            libc::MADV_RANDOM => pager.advise(part, Advised::Random),
+            libc::MADV_SEQUENTIAL => pager.advise(part, Advised::Sequential),
+            libc::MADV_WILLNEED => pager.will_need(part),
+            libc::MADV_COLD | libc::MADV_PAGEOUT => pager.leave_first(part),
+            _ => {}
+        }
     }
 
     /// Makes the pager of the program.
@@ -343,7 +374,13 @@ impl Backing for Heap {
                 return Ok(0);
             }
             (libc::MADV_DODUMP | libc::MADV_DOFORK, _) => {}
-            (libc::MADV_NOHUGEPAGE, _) | (_, Effect::Hint) => return Ok(0),
+            (libc::MADV_NOHUGEPAGE, _) | (_, Effect::Hint) => {
+                if FOLLOWED.contains(&advice) {
+                    self.advice.store(advice, Relaxed);
+                    self.request(Wanted::Advise, span);
+                }
+                return Ok(0);
+            }
             (_, Effect::AsItIs) => {
                 drop(space);
                 return ask();
@@ -497,24 +534,34 @@ impl Backing for Heap {
         let (Some(pager), Some(wanted)) = (self.pager(), Wanted::of(request.kind)) else {
             return Answer::Refused;
         };
+        let part = request.part;
         let done = match wanted {
-            Wanted::Discard => {
-                pager.discard(request.part);
-                Ok(())
-            }
-            Wanted::Leave => {
-                pager.leave(request.part);
-                Ok(())
-            }
             Wanted::Hold => pager.hold_all(),
+            Wanted::Renew => pager.renew(part),
+            Wanted::MakeRoom => pager.make_room(part.length),
+            Wanted::StandStill => pager.stand_still().map(|claim| self.handover.expect(claim)),
             Wanted::LetGo => {
                 pager.go_on();
                 pager.release();
                 Ok(())
             }
-            Wanted::Renew => pager.renew(request.part),
-            Wanted::MakeRoom => pager.make_room(request.part.length),
-            Wanted::StandStill => pager.stand_still().map(|claim| self.handover.expect(claim)),
+            Wanted::Discard => {
+                pager.discard(part);
+                Ok(())
+            }
+            Wanted::Leave => {
+                pager.leave(part);
+                Ok(())
+            }
+            Wanted::Unmap => {
+                pager.discard(part);
+                pager.advise(part, Advised::Nothing);
+                Ok(())
+            }
+            Wanted::Advise => {
+                self.follow_advice(pager, part);
+                Ok(())
+            }
         };
         if done.is_ok() { Answer::Done } else { Answer::Refused }
     }

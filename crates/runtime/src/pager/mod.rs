@@ -22,6 +22,7 @@
 
 #![expect(unsafe_code, reason = "maps and moves memory")]
 
+mod advice;
 mod child;
 mod choose;
 mod compressed;

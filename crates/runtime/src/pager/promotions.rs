@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "copies pages that were moved out")]
 
 use super::Pager;
-use super::table::{Hash, Pages, Range, State};
+use super::table::{Advised, Hash, Pages, Range, State};
 use crate::sys::{Errno, PAGE, Result};
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_policy::promotion::Outcome;
@@ -15,7 +15,8 @@ impl Pager {
             return Outcome::Stale;
         };
         let does_not_move = || self.is_cut(range) || self.is_protected(self.span(range));
-        if before.state != State::Base || before.is_mixed || does_not_move() {
+        let is_unfit = before.is_mixed || before.advised == Advised::Random;
+        if before.state != State::Base || is_unfit || does_not_move() {
             self.settle(range, &before, before);
             return Outcome::Stale;
         }

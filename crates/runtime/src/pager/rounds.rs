@@ -61,6 +61,12 @@ impl Rounds {
         state.store(rounds, Relaxed);
     }
 
+    /// A page is to leave memory before others.
+    pub(super) fn cool(&self, page: usize) {
+        let Some(state) = self.pages.get(page) else { return };
+        let _ = state.fetch_update(Relaxed, Relaxed, |state| (state & OUT == 0).then_some(0));
+    }
+
     /// A page left memory.
     pub(super) fn left(&self, page: usize) {
         let Some(state) = self.pages.get(page) else { return };

@@ -3,7 +3,7 @@
 use super::choose::Wanted;
 use super::compressed::Stored;
 use super::file::{FilePage, behind};
-use super::table::{Hash, Pages, Range, State, Taken};
+use super::table::{Advised, Hash, Pages, Range, State, Taken};
 use super::{PER_RANGE, Pager, SHORTEST_REST, bytes};
 use crate::areas::Areas;
 use crate::sys::{self, Errno, PAGE, Result, Span};
@@ -133,10 +133,18 @@ impl Pager {
     /// Follows the streams of the program, and has what comes next read; whether the range is in a stream.
     fn follow(&self, range: usize, index: usize) -> bool {
         let (is_next, due) = self.table.with(|table| {
+            let advised = table.advised(range);
+            if advised == Advised::Random {
+                table.note_at_random();
+                return (false, table.work_is_due());
+            }
             let touched = table.follow(range, index);
+            if advised == Advised::Sequential {
+                table.read_on(range);
+            }
             table.read_ahead(&touched);
             touched.passed.iter().for_each(|range| table.pass(range));
-            (touched.length > 0, table.work_is_due())
+            (touched.length > 0 || advised == Advised::Sequential, table.work_is_due())
         });
         if due > 0 {
             self.tell(due);
@@ -153,7 +161,10 @@ impl Pager {
 
     fn bring_in(&self, areas: &Areas, touch: &Touch, before: Range) -> Range {
         let Touch { range, index, is_next, .. } = *touch;
-        let wanted = self.choose(areas, range, index, &before);
+        let wanted = match before.advised {
+            Advised::Random => Wanted::Base,
+            Advised::Nothing | Advised::Sequential => self.choose(areas, range, index, &before),
+        };
         // The kernel puts no huge page where the program may not write.
         let is_protected = || before.is_protected && self.is_protected(self.span(range));
         if before.state == State::Out

@@ -38,7 +38,7 @@ const LONGEST_HOP: i64 = 64;
 /// The pages at the near end of a range, in one of which a stream comes in. Chosen, not measured.
 const EDGE: i64 = PER_RANGE as i64 / 8;
 /// The ranges that are read ahead in a stream at the most. Chosen: 16 MiB.
-const MOST_AHEAD: i64 = 8;
+pub(super) const MOST_AHEAD: i64 = 8;
 
 /// The furthest range that is read ahead where those before it are in memory. Chosen, not measured.
 const LONGEST_LOOK: i64 = 64;

@@ -19,6 +19,7 @@ use super::{PER_RANGE, WORDS};
 use crate::sys::{HUGE, PAGE};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range as Indices;
 use superpage_units::Bytes;
 
 /// Where the pages of a range are.
@@ -70,6 +71,21 @@ pub(super) struct Range {
     pub(super) is_protected: bool,
     /// Whether a fault came while it was busy.
     pub(super) was_touched: bool,
+    /// How the program goes through it, as it has said.
+    pub(super) advised: Advised,
+}
+
+/// How the program goes through a range, as it has said with madvise. All zero bytes are that it has said nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Advised {
+    /// It has said nothing (MADV_NORMAL).
+    #[default]
+    Nothing = 0,
+    /// Here and there: nothing is read ahead, and base pages serve its faults (MADV_RANDOM).
+    Random,
+    /// In order, upwards: what comes next is read ahead from the first fault on (MADV_SEQUENTIAL).
+    Sequential,
 }
 
 /// A queue of ranges.
@@ -468,6 +484,11 @@ impl Table {
         touched
     }
 
+    /// Notes a touch of a range that is said to be gone through at random.
+    pub(super) fn note_at_random(&mut self) {
+        self.at_random += 1;
+    }
+
     /// Notes that a stream has left a range behind.
     pub(super) fn pass(&mut self, range: usize) {
         let Some(entry) = self.ranges.get_mut(range) else { return };
@@ -599,6 +620,25 @@ impl Table {
     /// The memory that the pools take.
     pub(super) fn there(&self) -> Bytes {
         Bytes((self.made * HUGE + self.base * PAGE) as u64)
+    }
+
+    /// How the program goes through a range, as it has said.
+    pub(super) fn advised(&self, range: usize) -> Advised {
+        self.range(range).map_or(Advised::Nothing, |range| range.advised)
+    }
+
+    /// Has ranges read ahead that the program will need, as many as half of the huge pages.
+    pub(super) fn will_need(&mut self, ranges: Indices<usize>) {
+        ranges.take(self.most / 2).for_each(|range| self.have_read(range));
+    }
+
+    /// Has ranges read ahead behind one that is said to be gone through in order.
+    pub(super) fn read_on(&mut self, range: usize) {
+        let most = usize::try_from(streams::MOST_AHEAD).unwrap_or(0);
+        let next = range + 1..range + 1 + most;
+        let is_next = |range: &usize| self.advised(*range) == Advised::Sequential;
+        let count = next.clone().take_while(is_next).count();
+        next.take(count).for_each(|range| self.have_read(range));
     }
 
     /// Has ranges read ahead that are in the file and not in memory.

@@ -73,8 +73,8 @@ impl HeapFile {
             arguments.compressed.map_or(Ok(Bytes::ZERO), |size| part(size, memory, whole))?;
         let keep_available =
             arguments.keep_available.map_or(Bytes::ZERO, |size| in_bytes(size, whole));
-        // What the program has beside its data may take as much as the memory.
-        let size = size + memory;
+        // What the program has beside its data may take as much as the memory, and malloc takes arenas of 64 MiB.
+        let size = size + memory + SPARE;
         if path == Path::new(COMPRESSED) {
             let (zram, file) = device(size + SPARE)?;
             let zram = Some(zram);

@@ -1,0 +1,52 @@
+//! What the program says of how it will use its memory (madvise), as the pager follows it. It is about whole ranges; of those that it
+//! names in part only, what is to be read ahead is followed.
+//!
+//! The paper takes such advice about page sizes only (section 2.2).
+
+use super::table::{Advised, Range, State};
+use super::{PER_RANGE, Pager};
+use crate::sys::{HUGE, Span};
+
+impl Pager {
+    /// Has a part of the heap read ahead.
+    pub(super) fn will_need(&self, part: Span) {
+        let ranges = self.ranges_of(part);
+        let due = self.table.with(|table| {
+            table.will_need(ranges);
+            table.work_is_due()
+        });
+        self.tell(due);
+    }
+
+    /// Has a part of the heap leave memory before others.
+    pub(super) fn leave_first(&self, part: Span) {
+        for range in self.whole_ranges(part) {
+            let Some(entry) = self.entry(range) else { continue };
+            match entry.state {
+                State::Huge => self.table.with(|table| table.pass(range)),
+                State::Base => {
+                    let pages = entry.resident.iter().map(|index| range * PER_RANGE + index);
+                    pages.for_each(|page| self.rounds.cool(page));
+                }
+                State::Out | State::Waiting | State::Busy => {}
+            }
+        }
+    }
+
+    /// The ranges that a part of the heap has as a whole.
+    fn whole_ranges(&self, part: Span) -> impl Iterator<Item = usize> + use<> {
+        let offset = |address: usize| address - self.heap.start;
+        offset(part.start).div_ceil(HUGE)..offset(part.end()) / HUGE
+    }
+
+    /// Notes how the program goes through a part of the heap.
+    pub(super) fn advise(&self, part: Span, advised: Advised) {
+        for range in self.whole_ranges(part) {
+            if self.table.with(|table| table.advised(range)) != advised
+                && let Some(before) = self.take_over(range)
+            {
+                self.settle(range, &before, Range { advised, ..before });
+            }
+        }
+    }
+}
