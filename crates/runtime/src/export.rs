@@ -69,6 +69,7 @@ unsafe fn by_number(call: c_long, arguments: [usize; 6]) -> Result<usize> {
             libc::SYS_mlock | libc::SYS_mlock2 => {
                 memory::special(process, a, b, During::Free, pass)
             }
+            libc::SYS_mincore | libc::SYS_msync => memory::look(process, a, b, pass),
             libc::SYS_process_madvise => {
                 let parts = b as *const libc::iovec;
                 advice::by_process(process, sys::int(a), parts, c, sys::int(d), sys::int(e), pass)
@@ -344,6 +345,8 @@ functions! {
     mlock, libc::SYS_mlock: (address: *const c_void, length: usize) -> c_int;
     mlock2, libc::SYS_mlock2: (address: *const c_void, length: usize, flags: c_uint) -> c_int;
     mlockall, libc::SYS_mlockall: (flags: c_int) -> c_int;
+    mincore, libc::SYS_mincore: (address: *mut c_void, length: usize, pages: *mut c_void) -> c_int;
+    msync, libc::SYS_msync: (address: *mut c_void, length: usize, flags: c_int) -> c_int;
     shmat, libc::SYS_shmat: (segment: c_int, address: *const c_void, flags: c_int) -> *mut c_void;
     tgkill, libc::SYS_tgkill: (process: c_int, thread: c_int, signal: c_int) -> c_int;
     prlimit, libc::SYS_prlimit64: (process: c_int, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;

@@ -197,6 +197,21 @@ pub(crate) enum During {
     Free,
 }
 
+/// A call that answers whether memory is mapped, such as mincore(2): for the kernel it is also where the program has nothing of the
+/// areas.
+pub(crate) fn look(
+    process: &Process,
+    address: usize,
+    length: usize,
+    call: impl FnOnce() -> Result<usize>,
+) -> Result<usize> {
+    let inside = place_of(process.areas, address, length).map(|place| place.inside);
+    if inside.is_some_and(|inside| process.areas.space.take().has_free(inside)) {
+        return Err(Errno::ENOMEM);
+    }
+    call()
+}
+
 /// Any call that changes what a range of memory is, in a way that the library does not follow: the memory is set apart and stays so.
 pub(crate) fn special(
     process: &Process,

@@ -23,8 +23,12 @@ pub struct Vma {
     pub page_size: Bytes,
     /// Whether it is private anonymous memory.
     pub is_private_anonymous: bool,
+    /// Whether its process may read it.
+    pub is_readable: bool,
     /// Whether its process may write to it.
     pub is_writable: bool,
+    /// Whether its process may run it.
+    pub is_executable: bool,
 }
 
 /// The VMA that is wanted.
@@ -57,6 +61,8 @@ pub fn vma(maps: impl AsFd, address: VirtAddr, which: Which) -> Result<Vma> {
         end: VirtAddr(query.vma_end),
         page_size: Bytes(query.vma_page_size),
         is_private_anonymous: query.inode == 0 && !has(Flag::PROCMAP_QUERY_VMA_SHARED),
+        is_readable: has(Flag::PROCMAP_QUERY_VMA_READABLE),
         is_writable: has(Flag::PROCMAP_QUERY_VMA_WRITABLE),
+        is_executable: has(Flag::PROCMAP_QUERY_VMA_EXECUTABLE),
     })
 }

@@ -175,7 +175,7 @@ impl Family {
     /// others are in use. What there was stays where there is no more.
     ///
     /// # Errors
-    /// ENOSPC of a device, and what the kernel says.
+    /// ENOSPC of a device, EIO of a file that was truncated, and what the kernel says.
     pub(super) fn make_room(&self, pages: usize, file: &Descriptor) -> Result<()> {
         let Some(member) = self.shared.members.get(self.me) else { return Err(Errno::ENOLCK) };
         let wanted = (pages + sys::to_usize(SPARE.0) / PAGE).min(self.share) as u64;
@@ -359,6 +359,10 @@ impl Family {
         let (length, before) = (pages * PAGE as u64, self.shared.length.load(SeqCst));
         if before == 0 || u32::try_from(pages).is_err() {
             return Err(Errno::ENOSPC); // a device does not grow
+        }
+        // A file that was truncated must not be made long again: what was lost would read as zeroes.
+        if sys::file_length(file)? < before {
+            return Err(Errno::EIO);
         }
         // SAFETY: it changes nothing of what the file holds.
         unsafe { syscall!(Sysno::fallocate, file.0, 0, 0, length) }?;
@@ -563,6 +567,9 @@ mod tests {
         assert_eq!(sys::file_length(&file), Ok(SPARE.0 + 2 * HUGE_PAGE_BYTES));
         family.make_room(1, &file).expect("it has more");
         assert_eq!(sys::file_length(&file), Ok(SPARE.0 + 2 * HUGE_PAGE_BYTES));
+        set_length(&file, SPARE.0);
+        assert_eq!(family.make_room(3 * PER_RANGE, &file), Err(Errno::EIO), "it was truncated");
+        set_length(&file, SPARE.0 + 2 * HUGE_PAGE_BYTES);
         let claim = family.expect(&file).expect("there is memory");
         assert_eq!(
             sys::file_length(&file),

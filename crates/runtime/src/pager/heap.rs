@@ -9,18 +9,18 @@
 use super::handover::{Finds, Handover};
 use super::table::Advised;
 use super::{FAULT_THREADS, Pager, WORKERS};
-use crate::areas::{Areas, Threads};
+use crate::areas::{Areas, Process, Threads};
 use crate::backing::{
     Backing, Child, Effect, Forked, Place, READ_WRITE, Remap, effect, leave_malloc,
 };
 use crate::end;
 use crate::lock::Guard;
-use crate::memory::{map, used};
+use crate::memory::{map, protect, used};
 use crate::numbered::numbered;
 use crate::service::{Answer, Request};
 use crate::space::{Space, Use};
 use crate::start::{end_without_heap, open_of};
-use crate::sys::{self, Descriptor, Errno, Mmap, PAGE, Result, Span};
+use crate::sys::{self, Descriptor, Errno, Mmap, PAGE, Part, Result, Span};
 use crate::thread;
 use crate::uffd::{Fault, Userfaultfd};
 use alloc::boxed::Box;
@@ -395,24 +395,29 @@ impl Backing for Heap {
         Ok(done)
     }
 
-    /// By a copy: the kernel would leave the heap's registration behind.
+    /// By a copy: the kernel would leave the heap's registration behind. What was asked of the kernel for the memory stays behind too,
+    /// but for its protection, and that it is left out of dumps.
     unsafe fn relocate(&self, space: Guard<'_, Space>, asked: Remap) -> Result<usize> {
         let Remap { source, length, to, .. } = asked;
-        if !space.is_plain(source) {
-            return Err(Errno::ENOMEM);
-        }
+        let kept = Span { start: source.start, length: source.length.min(length) };
+        let parts = sys::parts_of(kept).map_err(|_| Errno::ENOMEM)?;
+        let is_reserved = space.used_in(source) == 0;
+        let is_plain = space.is_plain(source);
         drop(space);
         let fixed = if asked.has(MREMAP_FIXED) { MAP_FIXED } else { 0 };
-        let mut target = Mmap::anywhere(length, READ_WRITE, MAP_NORESERVE | fixed);
+        let protection = if is_reserved { PROT_NONE } else { READ_WRITE };
+        let mut target = Mmap::anywhere(length, protection, MAP_NORESERVE | fixed);
         target.address = if fixed != 0 { to } else { 0 };
         let process = crate::areas::shared().ok_or(Errno::ENOMEM)?;
         // SAFETY: the caller's promise.
         let start = unsafe { map(process, target) }?;
-        let kept = source.length.min(length);
-        // SAFETY: both are the program's, may be read and written, and do not overlap.
-        unsafe {
-            core::ptr::copy_nonoverlapping(source.start as *const u8, start as *mut u8, kept)
-        };
+        if !is_reserved {
+            // SAFETY: both are the program's, and do not overlap.
+            unsafe { copy(&parts, source.start, start) };
+        }
+        if !is_plain {
+            keep_rights(process, &parts, source, Span { start, length });
+        }
         let mut space = self.areas.space.take();
         if asked.has(MREMAP_DONTUNMAP) {
             self.request(Wanted::Discard, source);
@@ -573,4 +578,45 @@ const fn is_heap(asked: Mmap) -> bool {
     const ALLOWED: i32 =
         WANTED | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_NORESERVE | MAP_POPULATE | MAP_STACK;
     asked.flags & WANTED == WANTED && asked.flags & !ALLOWED == 0
+}
+
+/// Copies parts of the program's memory, which begin at `from`, to a place that may be written to. A part that the program may not read
+/// can be read meanwhile.
+///
+/// # Safety
+/// All is the program's, and does not overlap.
+unsafe fn copy(parts: &[Part], from: usize, to: usize) {
+    for Part { span, protection } in parts {
+        // SAFETY: the part is the program's, which is about to lose it.
+        let change = |protection| unsafe { sys::mprotect(*span, protection) };
+        let is_readable = protection & libc::PROT_READ != 0;
+        if is_readable || change(libc::PROT_READ).is_ok() {
+            let target = to + (span.start - from);
+            // SAFETY: the caller's promise.
+            unsafe {
+                core::ptr::copy_nonoverlapping(
+                    span.start as *const u8,
+                    target as *mut u8,
+                    span.length,
+                );
+            }
+        }
+        if !is_readable {
+            let _ = change(*protection);
+        }
+    }
+}
+
+/// Gives a copy of memory the rights that its parts had, and what it is longer those of the last.
+fn keep_rights(process: &Process, parts: &[Part], from: Span, to: Span) {
+    for (at, Part { span, protection }) in parts.iter().enumerate() {
+        let start = to.start + (span.start - from.start);
+        let end = if at + 1 == parts.len() { to.end() } else { start + span.length };
+        let target = Span { start, length: end - start };
+        // SAFETY: the copy is the program's.
+        let change = || unsafe { sys::mprotect(target, *protection) };
+        let _ = protect(process, target.start, target.length, *protection, &change);
+    }
+    // Nobody can tell cheaply whether the program wanted it so.
+    sys::leave_out_of_dumps(to);
 }

@@ -36,7 +36,7 @@ pub(crate) use mapping::{
 };
 pub(crate) use pagemap::{HUGE_PAGE, PRESENT, Pagemap, SWAPPED, ZERO};
 pub(crate) use process::{drop_rights, end_process, parent, process, thread};
-pub(crate) use procmap::{is_writable, vma_at};
+pub(crate) use procmap::{Part, is_writable, parts_of, vma_at};
 pub(crate) use random::random;
 pub(crate) use signals::{SignalMask, set_signal_mask};
 pub(crate) use syscalls::Errno;

@@ -1,7 +1,8 @@
 //! The VMAs of the process: [`superpage_uapi::procmap_query`].
 
 use super::pagemap::{errno, span};
-use super::{Result, Span};
+use super::{Errno, Result, Span};
+use alloc::vec::Vec;
 use superpage_uapi::file::File;
 use superpage_uapi::procmap_query::{Vma, Which, vma};
 use superpage_units::VirtAddr;
@@ -20,6 +21,39 @@ pub(crate) fn vma_at(address: usize) -> Result<Span> {
 /// As of [`vma_at`].
 pub(crate) fn is_writable(address: usize) -> Result<bool> {
     query(address).map(|vma| vma.is_writable)
+}
+
+/// Private anonymous memory that the program may use in one way: a VMA, or what lies in a span of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) span: Span,
+    /// What mprotect takes.
+    pub(crate) protection: i32,
+}
+
+/// The parts that a span has, each of one protection.
+///
+/// # Errors
+/// EINVAL where not all of it is private anonymous memory, and as of [`vma_at`].
+pub(crate) fn parts_of(whole: Span) -> Result<Vec<Part>> {
+    let (mut parts, mut at) = (Vec::new(), whole.start);
+    while at < whole.end() {
+        let vma = query(at)?;
+        if !vma.is_private_anonymous {
+            return Err(Errno::EINVAL);
+        }
+        let rights = [
+            (vma.is_readable, libc::PROT_READ),
+            (vma.is_writable, libc::PROT_WRITE),
+            (vma.is_executable, libc::PROT_EXEC),
+        ];
+        let protection = rights.iter().filter(|(has, _)| *has).map(|(_, right)| right).sum();
+        let rest = Span { start: at, length: whole.end() - at };
+        let span = span(vma.start, vma.end).overlap(rest).ok_or(Errno::EINVAL)?;
+        parts.push(Part { span, protection });
+        at = span.end();
+    }
+    Ok(parts)
 }
 
 fn query(address: usize) -> Result<Vma> {

@@ -3,12 +3,14 @@
 use super::as_open;
 use crate::args::{Memory, Run};
 use crate::exit::Failure;
+use crate::show;
 use rustix::fs::{
     FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatvfs, open, statfs, unlink,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use superpage_kernel::probe::{self, Ability, Answer};
@@ -74,7 +76,7 @@ impl HeapFile {
         let keep_available =
             arguments.keep_available.map_or(Bytes::ZERO, |size| in_bytes(size, whole));
         // What the program has beside its data may take as much as the memory, and malloc takes arenas of 64 MiB.
-        let size = size + memory + SPARE;
+        let (least, size) = (size, size + memory + SPARE);
         if path == Path::new(COMPRESSED) {
             let (zram, file) = device(size + SPARE)?;
             let zram = Some(zram);
@@ -83,13 +85,19 @@ impl HeapFile {
         }
         let is_new = !path.exists();
         let file = opened(path)?;
-        reserve(&file, path, size).inspect_err(|_| {
+        let size = reserve(&file, path, least, size).inspect_err(|_| {
             // The file is as it was: empty, or not there. A device cannot be made shorter, and a file without a name goes.
             let _ = file.set_len(0);
             if is_new {
                 let _ = std::fs::remove_file(path);
             }
         })?;
+        if !arguments.quiet && !may_pass_the_cache(&file) {
+            show::note(&format!(
+                "the file system of {} has no direct I/O (O_DIRECT): what leaves the heap's memory is in the page cache too,                  which the kernel gives up when memory is short",
+                path.display()
+            ));
+        }
         let open = as_open(&file)?;
         Ok(Some(Self { file, open, size, memory, compressed, keep_available, zram: None }))
     }
@@ -251,26 +259,36 @@ fn named(directory: &Path) -> Result<File, Errno> {
     Ok(file.into())
 }
 
+/// Whether the file can be read and written past the page cache.
+fn may_pass_the_cache(file: &File) -> bool {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    !matches!(
+        open(path, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()),
+        Err(Errno::INVAL)
+    )
+}
+
 fn begins_with_zeroes(file: &File) -> Result<bool, Failure> {
     let mut start = vec![0; LOOKED_AT];
     let length = file.read_at(&mut start, 0)?;
     Ok(start.iter().take(length).all(|byte| *byte == 0))
 }
 
-/// Reserves the room that a heap of this size begins with: the rest is taken before the program has more memory. A device has all of
-/// it.
-fn reserve(file: &File, path: &Path, size: Bytes) -> Result<(), Failure> {
+/// Reserves the room that a heap of this size begins with: the rest is taken before the program has more memory. The size that it may
+/// have: a device has room for what it is large enough for, which must be `least`.
+fn reserve(file: &File, path: &Path, least: Bytes, size: Bytes) -> Result<Bytes, Failure> {
     let whole = size + SPARE;
     let status = fstat(file).map_err(std::io::Error::from)?;
     if FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice {
         let length = Bytes(std::io::Seek::seek(&mut &*file, std::io::SeekFrom::End(0))?);
-        if length < whole {
+        let needed = least + SPARE;
+        if length < needed {
             return Err(Failure::Usage(format!(
-                "{} has {length}, and a heap of {size} needs {whole} there: give a smaller --heap-size",
+                "{} has {length}, and the heap needs {needed}: give a smaller --heap-size",
                 path.display()
             )));
         }
-        return Ok(());
+        return Ok(size.min(length.saturating_sub(SPARE)));
     }
     let failed = |error: Errno| {
         Failure::Usage(format!(
@@ -290,5 +308,6 @@ fn reserve(file: &File, path: &Path, size: Bytes) -> Result<(), Failure> {
             Bytes(most)
         )));
     }
-    fallocate(file, FallocateFlags::empty(), 0, SPARE.0).map_err(failed)
+    fallocate(file, FallocateFlags::empty(), 0, SPARE.0).map_err(failed)?;
+    Ok(size)
 }
