@@ -578,7 +578,7 @@ pub(crate) struct LabRun {
     /// minutes its JVM waits)
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
-    /// Memory of a program that wants more, in percent of that (heap-streams, -random, -redis and -compressed: by default 75;
+    /// Memory of a program that wants more, in percent of that (heap-streams, -random and -redis: by default 75;
     /// xheap-fig4 to -fig6: 75,80,85), live only
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
     pub(crate) memory: Vec<Share>,

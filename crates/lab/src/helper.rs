@@ -19,7 +19,7 @@ mod threads;
 mod toucher;
 
 pub(crate) use fragmenter::Held;
-pub(crate) use passes::{Pattern, Words};
+pub(crate) use passes::Pattern;
 pub(crate) use pauses::{Pause, Paused};
 pub(crate) use refilling::Fill;
 pub(crate) use toucher::Threshold;
@@ -153,7 +153,6 @@ pub(crate) enum Part {
     /// A program that fills its data and passes over it.
     Passes {
         pattern: Pattern,
-        words: Words,
         #[serde(with = "plain")]
         size: HugePages,
     },
@@ -427,9 +426,7 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
             (Box::new(gigantic::Written::new(threads, writes)?), plain)
         }
         Part::Program { program, size } => (Box::new(program::Worker::new(program, size)), plain),
-        Part::Passes { pattern, words, size } => {
-            (Box::new(passes::Passes::new(pattern, words, size)?), plain)
-        }
+        Part::Passes { pattern, size } => (Box::new(passes::Passes::new(pattern, size)?), plain),
         Part::Guest { of, fd, size } => (Box::new(shared::Shared::join(of, fd, size)?), plain),
     })
 }
@@ -504,7 +501,7 @@ mod tests {
     #[test]
     fn data_is_passed_over_in_every_pattern() {
         for pattern in Pattern::ALL {
-            let part = Part::Passes { pattern, words: Words::HalfTheSame, size: SIZE };
+            let part = Part::Passes { pattern, size: SIZE };
             let pass = protocol::to_line(&Order::Pass { seed: 3 }) + "\n";
             let check = protocol::to_line(&Order::Check) + "\n";
             let answers = talk(part, &format!("{{\"do\":\"go\"}}\n{pass}{pass}{check}"));

@@ -45,33 +45,14 @@ impl Pattern {
     ];
 }
 
-/// The words of the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Words {
-    /// Each word differs from all others, by no rule that a compressor finds.
-    Different,
-    /// The words in the first half of each 64 bytes do, and those in the second are all the same: LZ4 makes such data 0.6 of
-    /// its size.
-    HalfTheSame,
-}
-
-/// The data as it was filled last.
+/// The data as it was filled last, by the number of that filling.
 #[derive(Clone, Copy, Debug)]
-struct Content {
-    words: Words,
-    /// The words change with it.
-    generation: u64,
-}
+struct Content(u64);
 
 impl Content {
-    /// The word at a place.
+    /// The word at a place. Each differs from all others, by no rule that a compressor finds.
     const fn at(self, place: usize) -> u64 {
-        let place = match self.words {
-            Words::HalfTheSame if place % 8 >= 4 => 0,
-            Words::Different | Words::HalfTheSame => place as u64,
-        };
-        (place ^ self.generation << 48).wrapping_mul(GOLDEN)
+        (place as u64 ^ self.0 << 48).wrapping_mul(GOLDEN)
     }
 
     /// Reads words, the first of which is at `first`. The loop has no branch, so that it is as fast as memory.
@@ -112,18 +93,13 @@ pub(super) struct Passes {
 
 impl Passes {
     /// Maps the data; nothing of it is touched.
-    pub(super) fn new(pattern: Pattern, words: Words, size: HugePages) -> Result<Self, String> {
+    pub(super) fn new(pattern: Pattern, size: HugePages) -> Result<Self, String> {
         let data = Data::map(size.bytes())?;
-        Ok(Self {
-            data,
-            pattern,
-            content: Content { words, generation: 0 },
-            zipf: Zipf::new(size.base_pages().0),
-        })
+        Ok(Self { data, pattern, content: Content(0), zipf: Zipf::new(size.base_pages().0) })
     }
 
     fn fill(&mut self) {
-        self.content.generation += 1;
+        self.content.0 += 1;
         let content = self.content;
         for (place, word) in self.data.words_mut().iter_mut().enumerate() {
             *word = content.at(place);
@@ -238,7 +214,7 @@ mod tests {
     #[test]
     fn a_wrong_word_is_named() {
         for pattern in [Pattern::SequentialRead, Pattern::FourStreams, Pattern::Strided] {
-            let mut passes = Passes::new(pattern, Words::Different, HugePages(1)).expect("2 MiB");
+            let mut passes = Passes::new(pattern, HugePages(1)).expect("2 MiB");
             passes.fill();
             assert_eq!(passes.pass(1), Ok(()));
             // A place that also the strided pass reads.
@@ -251,8 +227,7 @@ mod tests {
 
     #[test]
     fn a_filling_changes_every_word() {
-        let mut passes =
-            Passes::new(Pattern::SequentialWrite, Words::HalfTheSame, HugePages(1)).expect("2 MiB");
+        let mut passes = Passes::new(Pattern::SequentialWrite, HugePages(1)).expect("2 MiB");
         passes.fill();
         let before = passes.data.words().to_vec();
         assert_eq!(passes.pass(1), Ok(()));

@@ -108,7 +108,6 @@ pub const ALL: &[&Experiment] = &[
     &xheap::FIG5,
     &xheap::FIG6,
     &xheap::STREAMS,
-    &xheap::COMPRESSED,
     &heap_fits::EXPERIMENT,
     &xheap::RANDOM,
     &xheap::REDIS,

@@ -40,7 +40,6 @@ pub(super) const SIZE: Bytes = Bytes::from_gib(1);
 /// What an experiment measures.
 pub(super) struct Plan {
     pub(super) cases: &'static [(&'static str, Job)],
-    pub(super) policies: &'static [Policy],
     /// The size of the data if no other is asked for.
     pub(super) size: Bytes,
     /// The memory of programs if no other is asked for, in percent, and how many times longer than xHeap the better of
@@ -71,9 +70,9 @@ fn run(
     let mut bench = Bench::open(setting)?;
     bypass_zswap(bench.settings())?;
     let mut report = Report::default();
-    let mut policies = plan.policies.to_vec();
+    let mut policies = Policy::FOR_A_PART.to_vec();
     if let Some(why) = without_heap(setting) {
-        policies.retain(|policy| !policy.is_heap());
+        policies.retain(|policy| *policy != Policy::XHeap);
         report.notes.push(format!("{} is left out: {why}", Policy::XHeap.name()));
     }
     progress("touching free memory")?;
@@ -339,11 +338,10 @@ fn notes(disk: f64) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::{Pattern, Words};
+    use crate::helper::Pattern;
 
     const PLAN: Plan = Plan {
         cases: &[],
-        policies: &Policy::FOR_A_PART,
         size: Bytes::from_gib(1),
         memory: &[(75, Some(1.4)), (80, None)],
         notes: &[],
@@ -358,8 +356,7 @@ mod tests {
     #[test]
     fn rows_are_compared_with_the_best_way_to_swap_and_with_the_disk() {
         let (setting, size) = (Setting::of_test(), PLAN.size);
-        let (job, memory) =
-            (Job::Passes(Pattern::Uniform, Words::Different), Share::percent(75).of(size));
+        let (job, memory) = (Job::Passes(Pattern::Uniform), Share::percent(75).of(size));
         let trial = Trial { setting: &setting, job, size, data: None, whole: size, memory };
         let of = [
             (Policy::FOR_A_PART[0], vec![sample(0.5, Bytes::ZERO)]),

@@ -7,7 +7,7 @@ use super::support_bench::{Bench, memory_cgroups, scratch};
 use super::support_regime::{Khugepaged, set_enabled};
 use super::support_run::{program_of, read_report};
 use super::{Error, Result, Setting};
-use crate::helper::{Helper, Order, Part, Pattern, Words};
+use crate::helper::{Helper, Order, Part, Pattern};
 use crate::liblinear::{Data, Training};
 use crate::load::{Client, Items, Mix, Redis, Sizes, Window};
 use crate::program::Program;
@@ -24,7 +24,7 @@ use superpage_kernel::status::{self, Ticks};
 use superpage_kernel::swap::SwapFile;
 use superpage_kernel::thp::Enabled;
 use superpage_kernel::{smaps, vmstat};
-use superpage_units::{BasePages, Bytes, Nanos, Pid, Share};
+use superpage_units::{BasePages, Bytes, Nanos, Pid};
 use tempfile::TempDir;
 
 /// The limit of a cgroup beyond the part of the data: for page tables, stacks and what the allocator has. Chosen; page
@@ -58,8 +58,6 @@ pub(super) enum Policy {
     Swap(Swap),
     /// The data goes to a heap file, by `superpage run --heap`.
     XHeap,
-    /// The same, with this part of the heap's memory, in percent, for compressed pages.
-    XHeapCompressed(&'static str, u8),
 }
 
 /// The kernel's settings for swap.
@@ -72,17 +70,12 @@ pub(super) struct Swap {
 }
 
 impl Policy {
-    /// The best way to swap for popular words at random.
-    pub(super) const SWAP_4K_0: Self = Self::swap("swap-4k-0", Enabled::Never, "0");
-    /// The best way to swap in order, and for words at random that are all as popular.
-    pub(super) const SWAP_THP_3: Self = Self::swap("swap-thp-3", Enabled::Always, "3");
-
     /// The policies that programs with memory for a part of their own are compared by.
     pub(super) const FOR_A_PART: [Self; 6] = [
         Self::InMemory,
         Self::swap("swap-4k-3", Enabled::Never, "3"),
-        Self::SWAP_4K_0,
-        Self::SWAP_THP_3,
+        Self::swap("swap-4k-0", Enabled::Never, "0"),
+        Self::swap("swap-thp-3", Enabled::Always, "3"),
         Self::swap("swap-thp-0", Enabled::Always, "0"),
         Self::XHeap,
     ];
@@ -97,16 +90,11 @@ impl Policy {
             Self::NoHeap => "no-heap",
             Self::Swap(Swap { name, .. }) => name,
             Self::XHeap => "xheap",
-            Self::XHeapCompressed(name, _) => name,
         }
     }
 
     pub(super) const fn is_swap(self) -> bool {
         matches!(self, Self::Swap(_))
-    }
-
-    pub(super) const fn is_heap(self) -> bool {
-        matches!(self, Self::XHeap | Self::XHeapCompressed(..))
     }
 
     /// Sets the machine for a program that is going to start.
@@ -119,9 +107,7 @@ impl Policy {
             }
             Self::Swap(Swap { enabled, .. }) => (enabled, Khugepaged::Default),
             // The machine as distributions have it.
-            Self::NoHeap | Self::XHeap | Self::XHeapCompressed(..) => {
-                (Enabled::Madvise, Khugepaged::Asleep)
-            }
+            Self::NoHeap | Self::XHeap => (Enabled::Madvise, Khugepaged::Asleep),
         };
         set_enabled(bench, enabled)?;
         if let Self::Swap(Swap { cluster, .. }) = self {
@@ -136,7 +122,7 @@ impl Policy {
 pub(super) enum Job {
     /// A program fills its data, makes a pass that is not timed, so that it finds memory as any later pass does, and
     /// one that is.
-    Passes(Pattern, Words),
+    Passes(Pattern),
     /// A program builds its data, and does so many operations, which are timed.
     Program(Program, u64),
     /// liblinear reads rows and trains, both of which are timed.
@@ -337,8 +323,7 @@ impl Trial<'_> {
         match policy {
             Policy::InMemory | Policy::NoHeap => self.in_memory(),
             Policy::Swap(_) => self.on_swap(),
-            Policy::XHeap => self.in_heap(0),
-            Policy::XHeapCompressed(_, percent) => self.in_heap(percent),
+            Policy::XHeap => self.in_heap(),
         }
     }
 
@@ -375,8 +360,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Under `superpage run --heap`, whose report is of the whole run, with a part of the memory for compressed pages.
-    fn in_heap(&self, compressed: u8) -> Result<Sample> {
+    /// Under `superpage run --heap`, whose report is of the whole run.
+    fn in_heap(&self) -> Result<Sample> {
         let explain = |error: io::Error| Error::Child(format!("a directory: {error}"));
         let directory = TempDir::new_in(&self.setting.directory).map_err(explain)?;
         let report = directory.path().join("report.json");
@@ -387,10 +372,6 @@ impl Trial<'_> {
         words.extend([program, "run".into(), "--quiet".into(), "--report".into()]);
         words.push(report.to_string_lossy().into_owned());
         words.extend(heap_options(directory.path(), self.memory, self.whole));
-        if compressed > 0 {
-            let compressed = Share::percent(compressed).of(self.memory);
-            words.extend(["--compressed".into(), compressed.0.to_string()]);
-        }
         words.push("--".to_owned());
         let mut running = self.start(&words)?;
         let sample = self.work(&mut running, program_of)?;
@@ -404,8 +385,8 @@ impl Trial<'_> {
         let helper = |part| Helper::start_by(&self.setting.launcher, words, part);
         let size = self.size;
         Ok(match self.job {
-            Job::Passes(pattern, words) => {
-                let part = Part::Passes { pattern, words, size: size.to_huge_pages() };
+            Job::Passes(pattern) => {
+                let part = Part::Passes { pattern, size: size.to_huge_pages() };
                 Running::Passes(helper(part)?, pattern)
             }
             Job::Program(program, operations) => {

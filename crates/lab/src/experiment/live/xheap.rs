@@ -5,9 +5,9 @@
 //! and the disk's own rate is told beside them.
 
 use super::support_heap::{COLUMNS, PASSES, Plan, SIZE};
-use super::support_heap_trial::{Ask, Job, Policy};
+use super::support_heap_trial::{Ask, Job};
 use super::{Experiment, On};
-use crate::helper::{Pattern, Words};
+use crate::helper::Pattern;
 use crate::program::Program;
 use superpage_units::Bytes;
 
@@ -25,7 +25,6 @@ pub(super) const FIG4: Experiment = Experiment {
     columns: COLUMNS,
     run: &Plan {
         cases: &[("dedup", Job::Program(Program::Dedup, u64::MAX))],
-        policies: &Policy::FOR_A_PART,
         size: HALF,
         memory: &[(75, Some(1.5)), (80, Some(1.5)), (85, Some(1.5))],
         notes: &[
@@ -45,7 +44,6 @@ pub(super) const FIG5: Experiment = Experiment {
     columns: COLUMNS,
     run: &Plan {
         cases: &[("xsbench", Job::Program(Program::Xsbench, LOOKUPS))],
-        policies: &Policy::FOR_A_PART,
         size: HALF,
         memory: &[(75, Some(1.4)), (80, Some(1.4)), (85, Some(0.769))],
         notes: &[
@@ -64,7 +62,6 @@ pub(super) const FIG6: Experiment = Experiment {
     columns: COLUMNS,
     run: &Plan {
         cases: &[("svm", Job::Train)],
-        policies: &Policy::FOR_A_PART,
         size: HALF,
         memory: &[(75, None), (80, None), (85, None)],
         notes: &[
@@ -84,52 +81,17 @@ pub(super) const STREAMS: Experiment = Experiment {
     columns: COLUMNS,
     run: &Plan {
         cases: &[
-            ("sequential-read", Job::Passes(Pattern::SequentialRead, Words::Different)),
-            ("sequential-write", Job::Passes(Pattern::SequentialWrite, Words::Different)),
-            ("strided", Job::Passes(Pattern::Strided, Words::Different)),
-            ("four-streams", Job::Passes(Pattern::FourStreams, Words::Different)),
+            ("sequential-read", Job::Passes(Pattern::SequentialRead)),
+            ("sequential-write", Job::Passes(Pattern::SequentialWrite)),
+            ("strided", Job::Passes(Pattern::Strided)),
+            ("four-streams", Job::Passes(Pattern::FourStreams)),
         ],
-        policies: &Policy::FOR_A_PART,
         size: SIZE,
         memory: &[(75, None)],
         notes: &[
             PASSES,
             "strided: a word of every third base page in order, then from the second base page on and from the third. \
              four-streams: four threads read a quarter each.",
-        ],
-    },
-};
-
-/// Compressed memory before the heap's file, for data that can be compressed to 0.6 of its size: heaps without it, and with a
-/// quarter and half of their memory for it, beside swap.
-pub(super) const COMPRESSED: Experiment = Experiment {
-    name: "heap-compressed",
-    source: "xHeap, section 2.4",
-    summary: "Data larger than memory that can be compressed: on swap, and in a heap with and without compressed memory",
-    on: On::Live,
-    columns: COLUMNS,
-    run: &Plan {
-        cases: &[
-            ("sequential-read", Job::Passes(Pattern::SequentialRead, Words::HalfTheSame)),
-            ("sequential-write", Job::Passes(Pattern::SequentialWrite, Words::HalfTheSame)),
-            ("uniform", Job::Passes(Pattern::Uniform, Words::HalfTheSame)),
-            ("zipf", Job::Passes(Pattern::Zipf, Words::HalfTheSame)),
-        ],
-        policies: &[
-            Policy::InMemory,
-            Policy::SWAP_4K_0,
-            Policy::SWAP_THP_3,
-            Policy::XHeap,
-            Policy::XHeapCompressed("xheap-compressed-25", 25),
-            Policy::XHeapCompressed("xheap-compressed-50", 50),
-        ],
-        size: SIZE,
-        memory: &[(75, None)],
-        notes: &[
-            PASSES,
-            "xheap-compressed-25 and -50: that part of the heap's memory, in percent, is for compressed pages \
-             (`superpage run --heap --compressed`), and the pools have as much less. Half of all words of the data are the \
-             same. Swap has two ways only.",
         ],
     },
 };
@@ -143,11 +105,7 @@ pub(super) const RANDOM: Experiment = Experiment {
     on: On::Live,
     columns: COLUMNS,
     run: &Plan {
-        cases: &[
-            ("uniform", Job::Passes(Pattern::Uniform, Words::Different)),
-            ("zipf", Job::Passes(Pattern::Zipf, Words::Different)),
-        ],
-        policies: &Policy::FOR_A_PART,
+        cases: &[("uniform", Job::Passes(Pattern::Uniform)), ("zipf", Job::Passes(Pattern::Zipf))],
         size: SIZE,
         memory: &[(75, None)],
         notes: &[
@@ -167,7 +125,6 @@ pub(super) const REDIS: Experiment = Experiment {
     columns: &WITH_REQUESTS,
     run: &Plan {
         cases: &[("get", Job::Redis(Ask::Get)), ("set", Job::Redis(Ask::Set))],
-        policies: &Policy::FOR_A_PART,
         size: SIZE,
         memory: &[(75, None)],
         notes: &[
