@@ -189,12 +189,8 @@ pub(crate) struct Run {
     /// limit of a cgroup around the program
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) memory: Option<Memory>,
-    /// Have pages compressed in this much of the heap's memory before they go to the disk, the oldest of them first: a
-    /// size, or a part as of --memory. For disks that are slow, and data that becomes smaller
-    #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
-    pub(crate) compressed: Option<Memory>,
     /// Have less of the heap in memory while less than this is available to others: a size, or a part as of --memory. At
-    /// least 16 MiB of the heap and what --compressed says stay
+    /// least 16 MiB of the heap stay
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) keep_available: Option<Memory>,
     /// The most that one mapping in the heap may be; all others may be --memory and 64 MiB besides. Room on the disk is

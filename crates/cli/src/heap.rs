@@ -28,8 +28,6 @@ pub(crate) struct HeapState {
     pub(crate) most: Bytes,
     /// Mappings so far that had no room in it, and became ordinary memory.
     pub(crate) outside: Bytes,
-    /// The part of its memory that is for compressed pages.
-    pub(crate) for_compressed: Bytes,
     /// Its memory on huge pages, and on base pages.
     pub(crate) huge: Bytes,
     pub(crate) base: Bytes,
@@ -44,14 +42,6 @@ pub(crate) struct HeapState {
     pub(crate) read_base: Bytes,
     pub(crate) written_huge: Bytes,
     pub(crate) written_base: Bytes,
-    /// The pages that were compressed in memory instead of being written.
-    pub(crate) compressed: Bytes,
-    /// The bytes that they were compressed to.
-    pub(crate) compressed_to: Bytes,
-    /// The pages that came back from there.
-    pub(crate) decompressed: Bytes,
-    /// The pages that went on from there to the file.
-    pub(crate) written_back: Bytes,
     pub(crate) reclaimed_clean: u64,
     pub(crate) stuck: u64,
     pub(crate) errors: u64,
@@ -73,7 +63,6 @@ impl HeapState {
             memory: bytes(&counters.memory),
             most: bytes(&counters.most),
             outside: bytes(&counters.outside),
-            for_compressed: bytes(&counters.for_compressed),
             huge: HugePages(number(&counters.huge)).bytes(),
             base: BasePages(number(&counters.base)).bytes(),
             huge_faults: number(&counters.huge_faults),
@@ -87,10 +76,6 @@ impl HeapState {
             read_base: bytes(&counters.read_base),
             written_huge: bytes(&counters.written_huge),
             written_base: bytes(&counters.written_base),
-            compressed: bytes(&counters.compressed),
-            compressed_to: bytes(&counters.compressed_to),
-            decompressed: bytes(&counters.decompressed),
-            written_back: bytes(&counters.written_back),
             reclaimed_clean: number(&counters.clean),
             stuck: number(&counters.stuck),
             errors: number(&counters.errors),
@@ -116,10 +101,6 @@ impl HeapState {
             read_base: self.read_base.saturating_sub(before.read_base),
             written_huge: self.written_huge.saturating_sub(before.written_huge),
             written_base: self.written_base.saturating_sub(before.written_base),
-            compressed: self.compressed.saturating_sub(before.compressed),
-            compressed_to: self.compressed_to.saturating_sub(before.compressed_to),
-            decompressed: self.decompressed.saturating_sub(before.decompressed),
-            written_back: self.written_back.saturating_sub(before.written_back),
             reclaimed_clean: self.reclaimed_clean.saturating_sub(before.reclaimed_clean),
             stuck: self.stuck.saturating_sub(before.stuck),
             errors: self.errors.saturating_sub(before.errors),
@@ -166,15 +147,6 @@ impl HeapState {
         })
     }
 
-    /// The counts of compressed pages in words; nothing if no memory is for such pages.
-    pub(crate) fn compressed_in_words(&self) -> Option<String> {
-        let Self { for_compressed, compressed, compressed_to, decompressed, written_back, .. } =
-            self;
-        (!for_compressed.is_zero()).then(|| {
-            format!("{compressed} of pages to {compressed_to} of memory, {decompressed} came back from there and {written_back} went on to the file")
-        })
-    }
-
     pub(crate) fn as_json(&self) -> Value {
         json!({
             "size_bytes": self.size.0,
@@ -195,11 +167,6 @@ impl HeapState {
             "written_bytes": (self.written_huge + self.written_base).0,
             "written_base_bytes": self.written_base.0,
             "outside_bytes": self.outside.0,
-            "for_compressed_bytes": self.for_compressed.0,
-            "compressed_bytes": self.compressed.0,
-            "compressed_to_bytes": self.compressed_to.0,
-            "decompressed_bytes": self.decompressed.0,
-            "written_back_bytes": self.written_back.0,
             "reclaimed_clean": self.reclaimed_clean,
             "stuck": self.stuck,
             "errors": self.errors,

@@ -115,8 +115,6 @@ fn sizes() -> Vec<Test> {
         ("sizes_change_while_pages_are_written", able.clone(), sizes_change_while_it_writes),
         ("a_stopped_program_is_resized_later", able.clone(), a_stopped_program_is_resized_later),
         ("wrong_sizes_change_nothing", able.clone(), wrong_sizes_change_nothing),
-        ("compressed_pages_survive_it", able.clone(), compressed_pages_survive_it),
-        ("compressed_memory_is_kept", able.clone(), compressed_memory_is_kept),
         ("a_heap_that_is_too_small_is_named", able.clone(), a_heap_that_is_too_small_is_named),
         ("top_shows_heaps", able, top_shows_heaps),
     ]
@@ -609,52 +607,6 @@ fn wrong_sizes_change_nothing() -> Ended {
     Ok(())
 }
 
-/// Programs do to memory what they do in the other tests, with a part of it for compressed pages.
-fn compressed_pages_survive_it() -> Ended {
-    let parts: [&[&str]; 7] = [
-        &["orders"],
-        &["gives-up"],
-        &["by-the-kernel"],
-        &["protects-all"],
-        &["forks-meanwhile", "2"],
-        &["snapshots", "2"],
-        &["locks"],
-    ];
-    for words in parts {
-        let directory = TempDir::new()?;
-        let file = directory.path().join("report.json");
-        let options = ["--memory", "72M", "--compressed", "8M", "--heap-size", "1G", "--quiet"];
-        let mut command = run_with(&options, &file)?;
-        let said = Said::from(command.arg(program()?).args(words).output()?).done()?;
-        let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-        let heap = &report["heap"];
-        ensure!(heap["errors"] == 0, "the file failed: {words:?} {said:?} {heap}");
-        let back = number(heap, "decompressed_bytes")?;
-        ensure!(back >= MEMORY_BYTES, "hardly compressed: {words:?} {heap}");
-    }
-    Ok(())
-}
-
-/// A part of the memory is for compressed pages, and stays as it is while the heap shrinks.
-fn compressed_memory_is_kept() -> Ended {
-    let mut waiting = Waiting::start_with(Path::new(DISK), &["--compressed", "16M"])?;
-    let pid = waiting.program.as_raw_pid().to_string();
-    for memory in ["16M", "31M"] {
-        let mut command = Command::new(PROGRAM);
-        is_refused(command.args(["heap", &pid, "--memory", memory]), &[2])?;
-    }
-    let state = state_of(waiting.program, &["--memory", "32M"])?;
-    ensure!(number(&state, "for_compressed_bytes")? == 16 << 20, "{state}");
-    wait_for("smaller pools", SHORT_PATIENCE, || {
-        let pools = in_memory(&state_of(waiting.program, &[])?)?;
-        Ok((pools <= 16 << 20).then_some(()))
-    })?;
-    let said = heap_of(waiting.program, &[])?.out;
-    ensure!(said.contains("compressed  "), "{said}");
-    ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
-    Ok(())
-}
-
 /// Mappings that have no room are ordinary memory, and the report says so.
 fn a_heap_that_is_too_small_is_named() -> Ended {
     let directory = TempDir::new()?;
@@ -823,12 +775,8 @@ fn is_refused(command: &mut Command, codes: &[i32]) -> Ended {
 }
 
 fn wrong_words_are_refused() -> Ended {
-    let wrong: [&[&str]; 16] = [
+    let wrong: [&[&str]; 12] = [
         &["--heap", DISK],
-        &["--compressed", "16M"],
-        &["--heap", DISK, "--memory", "64M", "--compressed", "4M"],
-        &["--heap", DISK, "--memory", "64M", "--compressed", "49M"],
-        &["--heap", DISK, "--memory", "64M", "--compressed", "x"],
         &["--memory", "64M"],
         &["--heap-size", "64M"],
         &["--heap", DISK, "--memory", "64M", "--policy", "trident"],

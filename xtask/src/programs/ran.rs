@@ -131,7 +131,7 @@ fn without_places(text: &str, places: &[(&'static str, PathBuf)], beside: &Path)
 }
 
 /// Parts of the lines of the report on a program that was managed, which are compared with nothing.
-const REPORT: [&str; 14] = [
+const REPORT: [&str; 13] = [
     " in the areas",
     " in the heap",
     " of the heap ",
@@ -141,7 +141,6 @@ const REPORT: [&str; 14] = [
     " faults served by ",
     " faults waited ",
     " read and ",
-    " compressed ",
     " of mappings had no room ",
     " the pool cannot be enlarged: ",
     " the library was not loaded into it",

@@ -9,7 +9,6 @@ use anyhow::anyhow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_kernel::{meminfo, status};
-use superpage_launch::LEAST_MEMORY;
 use superpage_manager::find;
 use superpage_manager::process::ManagedProcess;
 use superpage_units::{Bytes, Share};
@@ -68,13 +67,6 @@ fn no_heap(process: &ManagedProcess, why: NoHeap) -> Failure {
 fn set(heap: &RunningHeap, name: &str, memory: Memory) -> Result<HeapState, Failure> {
     let memory = enough(memory, meminfo::read(Path::new("/proc"))?.total)?;
     let state = heap.look()?;
-    let least = state.for_compressed + LEAST_MEMORY;
-    if memory < least {
-        return Err(Failure::Usage(format!(
-            "--memory {memory} is too little, because {} of it are for compressed pages: give {least} or more",
-            state.for_compressed
-        )));
-    }
     if memory > state.size {
         return Err(Failure::Usage(format!(
             "--memory {memory} is more than the {} that {name} may have in its heap: give at most as much",
@@ -130,8 +122,6 @@ fn in_words(name: &str, state: &HeapState) -> String {
     let by_size = |huge: Bytes, base: Bytes| format!("{huge} by huge pages, {base} by base pages");
     let outside = state.outside_in_words();
     let outside = outside.map_or(String::new(), |said| format!("outside     {said}\n"));
-    let compressed = state.compressed_in_words();
-    let compressed = compressed.map_or(String::new(), |said| format!("compressed  {said}\n"));
     let errors = match state.errors {
         0 => "none".to_owned(),
         errors => format!("{errors} reads or writes of the file failed"),
@@ -146,7 +136,7 @@ fn in_words(name: &str, state: &HeapState) -> String {
          read ahead  {} ranges, {} of them touched before they left memory{}\n\
          read        {}\n\
          written     {}; {} huge pages left without being written, {} pages would not leave\n\
-         {compressed}{outside}errors      {errors}\n",
+         {outside}errors      {errors}\n",
         state.memory,
         state.size,
         because(state),

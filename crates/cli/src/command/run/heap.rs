@@ -17,7 +17,7 @@ use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_kernel::zram::{ZRAM, Zram};
 use superpage_kernel::{Error, cgroup, meminfo};
-use superpage_launch::{Heap, LEAST_MEMORY, MOST_COMPRESSED, MOST_SIZE, OpenFile, SPARE};
+use superpage_launch::{Heap, LEAST_MEMORY, MOST_SIZE, OpenFile, SPARE};
 use superpage_units::Bytes;
 
 /// The policy of such a heap.
@@ -28,8 +28,6 @@ const COMPRESSED: &str = "zram";
 
 /// The size of a heap, in times its memory, where none is given.
 const TIMES: u64 = 4;
-/// The least memory for compressed pages. Chosen, not measured: some huge pages.
-const LEAST_COMPRESSED: Bytes = Bytes::from_mib(8);
 /// The beginning of a block device that must be zero for the device to be taken: file systems and volume managers write
 /// there.
 const LOOKED_AT: usize = 1 << 20;
@@ -45,7 +43,6 @@ pub(super) struct HeapFile {
     open: OpenFile,
     size: Bytes,
     memory: Bytes,
-    compressed: Bytes,
     keep_available: Bytes,
     /// The block device that was set up for it. It can only go when the file is closed, so it comes behind that.
     zram: Option<Zram>,
@@ -71,8 +68,6 @@ impl HeapFile {
                 "--heap-size {size} is too much: give {MOST_SIZE} or less"
             )));
         }
-        let compressed =
-            arguments.compressed.map_or(Ok(Bytes::ZERO), |size| part(size, memory, whole))?;
         let keep_available =
             arguments.keep_available.map_or(Bytes::ZERO, |size| in_bytes(size, whole));
         // What the program has beside its data may take as much as the memory, and malloc takes arenas of 64 MiB.
@@ -81,7 +76,7 @@ impl HeapFile {
             let (zram, file) = device(size + SPARE)?;
             let zram = Some(zram);
             let open = as_open(&file)?;
-            return Ok(Some(Self { file, open, size, memory, compressed, keep_available, zram }));
+            return Ok(Some(Self { file, open, size, memory, keep_available, zram }));
         }
         let is_new = !path.exists();
         let file = opened(path)?;
@@ -99,7 +94,7 @@ impl HeapFile {
             ));
         }
         let open = as_open(&file)?;
-        Ok(Some(Self { file, open, size, memory, compressed, keep_available, zram: None }))
+        Ok(Some(Self { file, open, size, memory, keep_available, zram: None }))
     }
 
     /// Removes what was set up for the heap, once the program has ended; the reason, as a sentence, if that fails.
@@ -115,8 +110,8 @@ impl HeapFile {
 
     /// The description of the file that the library gets.
     pub(super) fn config(&self) -> Heap {
-        let Self { open, size, memory, compressed, keep_available, .. } = *self;
-        Heap { file: open, size, memory, compressed, keep_available }
+        let Self { open, size, memory, keep_available, .. } = *self;
+        Heap { file: open, size, memory, compressed: Bytes::ZERO, keep_available }
     }
 }
 
@@ -129,25 +124,6 @@ pub(in super::super) fn enough(memory: Memory, whole: Bytes) -> Result<Bytes, Fa
         )));
     }
     Ok(memory)
-}
-
-/// The part of a heap's memory that is for compressed pages, in bytes, unless that is too little or leaves too little.
-fn part(of: Memory, memory: Bytes, whole: Bytes) -> Result<Bytes, Failure> {
-    let compressed = in_bytes(of, whole);
-    let most = memory.saturating_sub(LEAST_MEMORY).min(MOST_COMPRESSED);
-    if most < LEAST_COMPRESSED {
-        return Err(Failure::Usage(format!(
-            "--memory {memory} is too little for compressed pages beside the rest: give {} or more",
-            LEAST_MEMORY + LEAST_COMPRESSED
-        )));
-    }
-    if compressed < LEAST_COMPRESSED || compressed > most {
-        return Err(Failure::Usage(format!(
-            "--compressed {compressed} is too {}: give {LEAST_COMPRESSED} to {most} of --memory {memory}",
-            if compressed < LEAST_COMPRESSED { "little" } else { "much" },
-        )));
-    }
-    Ok(compressed)
 }
 
 fn in_bytes(memory: Memory, whole: Bytes) -> Bytes {

@@ -36,16 +36,13 @@ pub(super) struct Report {
 fn heap_in_words(heap: &HeapState) -> String {
     let outside = heap.outside_in_words();
     let outside = outside.map_or(String::new(), |said| format!("superpage: {said}\n"));
-    let compressed = heap.compressed_in_words();
-    let compressed =
-        compressed.map_or(String::new(), |said| format!("superpage: compressed {said}\n"));
     format!(
         "superpage: of the heap {} on huge pages and {} on base pages at the end\n\
          superpage: {} faults served by huge pages, {} by base pages, {} found their page still in \
          memory, 99 of 100 within {}; {} ranges promoted, {} read ahead\n\
          superpage: faults waited {}\n\
          superpage: {} read and {} written\n\
-         {compressed}{outside}",
+         {outside}",
         heap.huge,
         heap.base,
         heap.huge_faults,

@@ -54,13 +54,6 @@ pub(super) fn lines(heap: &RowHeap) -> [String; 2] {
     let count = |count: u64| format!("{:.0}", count as f64 / seconds);
     let bytes = |bytes: Bytes| bytes.scaled(1.0 / seconds);
     let share = |share: Option<Share>| share.map_or("-".to_owned(), |share| share.to_string());
-    let compressed = match heap.now.for_compressed.is_zero() {
-        true => String::new(),
-        false => {
-            let (out, back) = (bytes(counted.compressed), bytes(counted.decompressed));
-            format!(", compressed {out}, back {back}")
-        }
-    };
     [
         format!(
             "{huge} + {base} of {memory}; {} of faults soft, {} of read-ahead used",
@@ -68,7 +61,7 @@ pub(super) fn lines(heap: &RowHeap) -> [String; 2] {
             share(counted.used_of_ahead()),
         ),
         format!(
-            "{when}: {} faults, {} promoted, read {} + {}, written {} + {}{compressed}",
+            "{when}: {} faults, {} promoted, read {} + {}, written {} + {}",
             count(counted.faults() + counted.soft_faults),
             count(counted.promotions),
             bytes(counted.read_huge),
