@@ -13,9 +13,8 @@
 
 #![expect(unsafe_code, reason = "reads and drops pages of a heap that nobody uses yet")]
 
-use super::compressed::Stored;
 use super::family::Claim;
-use super::file::{File, FileSpace};
+use super::file::{File, FilePage, FileSpace};
 use super::fork::Gate;
 use super::resize::PoolSizes;
 use super::serve::Buffer;
@@ -95,25 +94,23 @@ impl Pager {
                     continue;
                 }
                 let place = self.page(page / PER_RANGE, page % PER_RANGE);
-                let stored = self.stored_at(page / PER_RANGE, page % PER_RANGE);
+                let stored = self.file_page(page / PER_RANGE, page % PER_RANGE);
                 let is_right = || {
                     // The program may have written zeroes to a page that is in place.
                     let was_put = self.gate.put.has(page) && !found.is(ZERO);
                     let was_coming =
                         self.gate.coming.has(page) && !found.is(ZERO) && !is_blank(place);
                     // A page of zeroes is right if the file has zeroes too: ranges are written as a whole.
-                    was_put || was_coming || is_blank(place) && self.is_blank_in(file, page)
+                    was_put || was_coming || is_blank(place) && is_blank_in(file, stored)
                 };
-                match stored {
-                    Stored::Nowhere if found.is(ZERO) => {
-                        // SAFETY: it holds zeroes as it did before.
-                        let _ = unsafe { sys::madvise(place, libc::MADV_DONTNEED) };
-                    }
-                    Stored::File(_) | Stored::Compressed if !is_right() => {
-                        is_wrong = true;
-                        return;
-                    }
-                    Stored::Nowhere | Stored::File(_) | Stored::Compressed => touched.push(page),
+                if stored == 0 && found.is(ZERO) {
+                    // SAFETY: it holds zeroes as it did before.
+                    let _ = unsafe { sys::madvise(place, libc::MADV_DONTNEED) };
+                } else if stored != 0 && !is_right() {
+                    is_wrong = true;
+                    return;
+                } else {
+                    touched.push(page);
                 }
             }
         })?;
@@ -136,15 +133,6 @@ impl Pager {
         })
     }
 
-    /// Whether what lies there for a page can be read and is zeroes.
-    fn is_blank_in(&self, file: &File, page: usize) -> bool {
-        let mut buffer = Buffer::zeroes();
-        let to = buffer.address();
-        // SAFETY: the buffer is a page, and nobody else runs.
-        let read = unsafe { self.fetch(file, page / PER_RANGE, page % PER_RANGE, to) };
-        read.is_ok() && is_blank(Span { start: to, length: PAGE })
-    }
-
     fn is_known(&self, page: usize) -> bool {
         self.entry(page / PER_RANGE).is_some_and(|entry| match entry.state {
             State::Huge => true,
@@ -152,6 +140,15 @@ impl Pager {
             State::Out | State::Waiting | State::Busy => false,
         })
     }
+}
+
+/// Whether a page of the file can be read and holds zeroes.
+fn is_blank_in(file: &File, page: FilePage) -> bool {
+    let mut buffer = Buffer::zeroes();
+    let to = buffer.address();
+    // SAFETY: the buffer is a page, and nobody else runs.
+    let read = unsafe { file.read(page, 1, to) };
+    read.is_ok() && is_blank(Span { start: to, length: PAGE })
 }
 
 /// Whether a page, which is in memory, holds zeroes.

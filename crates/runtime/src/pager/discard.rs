@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "drops memory that the program has given up")]
 
-use super::compressed::Stored;
 use super::table::{Hash, Pages, Range, State};
 use super::{PER_RANGE, Pager, WORKERS};
 use crate::room;
@@ -194,12 +193,11 @@ impl Pager {
     fn hold_base(&self, range: usize, after: &mut Range) -> Result<()> {
         let resident = after.resident;
         self.with_staging(|staging| {
-            let missing = |index: &usize| {
-                !resident.has(*index) && self.stored_at(range, *index) != Stored::Nowhere
-            };
+            let missing =
+                |index: &usize| !resident.has(*index) && self.file_page(range, *index) != 0;
             for index in (0..PER_RANGE).filter(missing) {
                 // SAFETY: the staging memory is this thread's.
-                unsafe { self.fetch(&self.file, range, index, staging.start) }?;
+                unsafe { self.file.read(self.file_page(range, index), 1, staging.start) }?;
                 self.uffd.copy(staging.start, self.page(range, index).start, Writes::Told)?;
                 after.resident.add(index);
                 after.state = State::Base;

@@ -2,7 +2,7 @@
 //!
 //! A child gets a pager of its own ([`child`](super::child)), which goes on with a copy of this one's state. So at the moment
 //! of the fork no range may be changing, no lock of the library's may be held, and what a page holds that is not mapped must be in
-//! the file or compressed. Who works in the pager passes a [`Gate`]. For a fork it is closed and everybody waits who wants to begin,
+//! the file. Who works in the pager passes a [`Gate`]. For a fork it is closed and everybody waits who wants to begin,
 //! until all have ended; pages that wait outside the heap are brought back; and the child's references to the file are
 //! made ([`family`](super::family)). Nothing of that touches the disk, but for the file, which may have to grow.
 //!
@@ -11,9 +11,6 @@
 //! state: a base page is put in place and noted, before, in a bitmap. After the fork the pager takes it into its state, and the
 //! child's pager what of it has come to its memory.
 
-#![expect(unsafe_code, reason = "reads the file")]
-
-use super::compressed::Stored;
 use super::end_without_threads;
 use super::family::Claim;
 use super::serve::Buffer;
@@ -233,7 +230,6 @@ impl Pager {
             after = Range { state: State::Base, hash: Hash::UNKNOWN, has_tables: true, ..before };
             after.resident.add(index);
             after.dirty.add(index);
-            self.forget_compressed(range, index, &mut after);
         }
         self.settle(range, &before, after);
     }
@@ -283,22 +279,14 @@ impl Pager {
         self.uffd.wake(page);
     }
 
-    /// Puts a base page in its place, with what lies somewhere for it; whether one is there.
+    /// Puts a base page in its place, with what the file holds for it; whether one is there.
     fn put_stored(&self, range: usize, index: usize) -> bool {
-        let page = self.page(range, index).start;
         let mut buffer = Buffer::zeroes();
-        let stored = self.stored_at(range, index);
-        if stored != Stored::Nowhere {
-            // SAFETY: the buffer is a page, and nobody changes where pages lie meanwhile.
-            if unsafe { self.fetch(&self.file, range, index, buffer.address()) }.is_err() {
-                self.counters.heap.errors.fetch_add(1, Relaxed);
-                self.mark(page);
-                return false;
-            }
-            self.count_read_base(stored);
+        if self.read_base(range, index, &mut buffer).is_err() {
+            return false;
         }
         self.counters.heap.base_faults.fetch_add(1, Relaxed);
-        self.put_copy(buffer.address(), page)
+        self.put_copy(buffer.address(), self.page(range, index).start)
     }
 }
 

@@ -97,7 +97,6 @@ impl Heap {
     pub(crate) fn new(areas: &'static Areas, config: Config, parent: Pid, file: OpenFile) -> Self {
         let counters = &areas.counters.heap;
         counters.size.store(config.size.0, Relaxed);
-        counters.for_compressed.store(config.compressed.0, Relaxed);
         counters.memory.store(0, Relaxed);
         counters.most.store(0, Relaxed);
         Self {

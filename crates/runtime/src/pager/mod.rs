@@ -18,14 +18,12 @@
 //!   (docs/results/own.md, heap-redis). So eight faults wait for the disk at a time, and the others behind them.
 //! - A fault that finds no free page reclaims the oldest, also where that has to be written first.
 //! - Ranges that come in order are read ahead ([`streams`]).
-//! - Pages may be compressed in memory before they go to the file ([`compressed`]).
 
 #![expect(unsafe_code, reason = "maps and moves memory")]
 
 mod advice;
 mod child;
 mod choose;
-mod compressed;
 mod discard;
 mod family;
 mod file;
@@ -50,7 +48,6 @@ use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
 use crate::thread;
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
-use compressed::{Compressed, Stored};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use family::Claim;
@@ -106,8 +103,6 @@ pub(crate) struct Pager {
     table: OwnLock<Table>,
     /// The page of the file that holds each page of the heap; zero if none does.
     stored: &'static [AtomicU32],
-    /// The part of the memory that is for compressed pages, if there is one.
-    compressed: Option<&'static Compressed>,
     /// The clock of base pages.
     rounds: Rounds,
     hashes: Hashes,
@@ -146,7 +141,6 @@ impl Pager {
         counters: &'static Counters,
     ) -> Result<Self> {
         let count = span.length / HUGE;
-        let compressed = Compressed::new(config.compressed, count * PER_RANGE)?;
         let memory = Size::new(config);
         let pools = memory.pools();
         counters.heap.memory.store(config.memory.0, Relaxed);
@@ -179,7 +173,6 @@ impl Pager {
             staging: OwnLock::new(staging),
             table: OwnLock::new(Table::new(ranges, pools, places)),
             stored: integers(count * PER_RANGE)?,
-            compressed,
             rounds,
             hashes,
             memory,
@@ -309,24 +302,12 @@ impl Pager {
         self.stored.get(range * PER_RANGE + index)
     }
 
-    /// Notes that a page of the file holds a page of the heap, and nothing else does, or that it lies nowhere (zero).
+    /// Notes that a page of the file holds a page of the heap, or that none does (zero); the page that did is free.
     fn store(&self, range: usize, index: usize, page: FilePage, entry: &mut Range) {
-        let was_stored = self.stored_at(range, index) != Stored::Nowhere;
-        entry.stored = entry.stored + u16::from(page != 0) - u16::from(was_stored);
-        if let Some(compressed) = self.compressed {
-            compressed.forget(range * PER_RANGE + index);
-        }
-        self.free_file_page(range, index);
-        if let Some(stored) = self.stored(range, index) {
-            stored.store(page, Relaxed);
-        }
-    }
-
-    /// Frees the page of the file that holds a page of the heap.
-    fn free_file_page(&self, range: usize, index: usize) {
-        let page = self.stored(range, index).map_or(0, |stored| stored.swap(0, Relaxed));
-        if page != 0 {
-            self.space.with(|space| space.free(page));
+        let before = self.stored(range, index).map_or(0, |stored| stored.swap(page, Relaxed));
+        entry.stored = entry.stored + u16::from(page != 0) - u16::from(before != 0);
+        if before != 0 {
+            self.space.with(|space| space.free(before));
         }
     }
 

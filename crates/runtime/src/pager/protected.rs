@@ -74,13 +74,13 @@ impl Pager {
         unsafe { sys::madvise(page, libc::MADV_DONTNEED) }.map(|_| ())
     }
 
-    /// Keeps the content of a page whose writes are told, if that was changed: compressed or in the file.
+    /// Keeps in the file what a page holds whose writes are told, if that was changed.
     fn keep_protected(&self, range: usize, index: usize, after: &mut Range) -> Result<()> {
         let mut buffer = Buffer::zeroes();
         sys::read_memory(self.page(range, index).start, buffer.content())?;
         // SAFETY: the buffer is a page of this thread's.
         if !unsafe { self.is_same(range, index, buffer.address(), after) } {
-            self.write_page(range, index, buffer.address(), after).inspect_err(|_| {
+            self.write_base(range, index, buffer.address(), after).inspect_err(|_| {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
             })?;
         }

@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "moves memory and drops what is in the file")]
 
-use super::compressed::InFile;
 use super::file::behind;
 use super::table::{Hash, Pages, Queue, Range, State, Taken, Work};
 use super::{PER_RANGE, Pager, bytes};
@@ -29,9 +28,8 @@ pub(super) enum Worked {
 impl Pager {
     /// Does some work ahead of the program.
     pub(super) fn work(&self, areas: &Areas) -> Worked {
-        let is_emptied = self.write_oldest();
         let Some(work) = self.table.with(|table| table.work()) else {
-            return if is_emptied { Worked::Done } else { Worked::Nothing };
+            return Worked::Nothing;
         };
         let is_done = match work {
             Work::Reclaim => {
@@ -254,24 +252,12 @@ impl Pager {
         let hash = if before.was_seen { Hash::of(self.hash(before.place)) } else { before.hash };
         let kept = if hash == before.hash {
             self.counters.heap.clean.fetch_add(1, Relaxed);
-            if before.was_seen {
-                self.compress_huge(
-                    range,
-                    self.place(before.place).start,
-                    InFile::TheSame,
-                    &mut after,
-                );
-            }
             Ok(())
         } else if hash == Hash::of(self.zeroes) {
             (0..PER_RANGE).for_each(|index| self.store(range, index, 0, &mut after));
             Ok(())
         } else {
-            let from = self.place(before.place).start;
-            match self.compress_huge(range, from, InFile::Older, &mut after) {
-                true => Ok(()),
-                false => self.write_to_file(range, from, &mut after),
-            }
+            self.write_huge(range, before.place, &mut after)
         };
         if kept.is_err() {
             self.counters.heap.errors.fetch_add(1, Relaxed);
@@ -292,8 +278,9 @@ impl Pager {
         Some(before.place)
     }
 
-    /// Writes a range's worth of memory to fresh places in the file.
-    pub(super) fn write_to_file(&self, range: usize, from: usize, after: &mut Range) -> Result<()> {
+    /// Writes a huge page of the pool to fresh places in the file.
+    fn write_huge(&self, range: usize, place: u32, after: &mut Range) -> Result<()> {
+        let from = self.place(place).start;
         if let Some(first) = self.space.with(|space| space.take_range()) {
             // SAFETY: the page is in the pool and taken.
             let written = unsafe { self.file.write(first, PER_RANGE, from) };
@@ -308,36 +295,27 @@ impl Pager {
         } else {
             // The free pages of the file are scattered.
             for index in 0..PER_RANGE {
-                self.write_page_to_file(range, index, from + index * sys::PAGE, after)?;
+                self.write_page(range, index, from + index * sys::PAGE, after)?;
             }
         }
         self.counters.heap.written_huge.fetch_add(bytes(PER_RANGE).0, Relaxed);
         Ok(())
     }
 
-    /// Writes a base page, which is at an address and which nobody changes: compressed to memory, or to the file.
-    pub(super) fn write_page(
+    /// Writes a base page, which is at an address and which nobody changes, to a fresh place in the file.
+    pub(super) fn write_base(
         &self,
         range: usize,
         index: usize,
         from: usize,
         after: &mut Range,
     ) -> Result<()> {
-        if self.compress_page(range, index, from, InFile::Older, after) {
-            return Ok(());
-        }
-        self.write_page_to_file(range, index, from, after)?;
-        self.count_written_base();
+        self.write_page(range, index, from, after)?;
+        self.counters.heap.written_base.fetch_add(bytes(1).0, Relaxed);
         Ok(())
     }
 
-    pub(super) fn write_page_to_file(
-        &self,
-        range: usize,
-        index: usize,
-        from: usize,
-        after: &mut Range,
-    ) -> Result<()> {
+    fn write_page(&self, range: usize, index: usize, from: usize, after: &mut Range) -> Result<()> {
         let page = self.space.with(|space| space.take_page()).ok_or(Errno::ENOSPC)?;
         // SAFETY: the caller's page holds what is to be written, and nobody changes it.
         let written = unsafe { self.file.write(page, 1, from) };
@@ -438,10 +416,9 @@ impl Pager {
             moved?;
             // SAFETY: the page was moved out of the heap.
             if unsafe { self.is_same(range, index, place.start, after) } {
-                self.compress_page(range, index, place.start, InFile::TheSame, after);
                 return Ok(());
             }
-            let written = self.write_page(range, index, place.start, after);
+            let written = self.write_base(range, index, place.start, after);
             if written.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
                 self.put_back(page, place, Pages::ALL);
@@ -449,10 +426,6 @@ impl Pager {
             written
         })
         .unwrap_or(Err(Errno::ENOMEM))
-    }
-
-    pub(super) fn count_written_base(&self) {
-        self.counters.heap.written_base.fetch_add(bytes(1).0, Relaxed);
     }
 
     /// Whether the content of a base page, which is at an address, is still what it was when it came to memory.

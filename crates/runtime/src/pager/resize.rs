@@ -41,8 +41,6 @@ pub(super) struct Size {
     now: AtomicU64,
     /// The bytes that may be in memory while enough is available to others.
     most: AtomicU64,
-    /// The part of it that is for compressed pages, and does not change.
-    compressed: Bytes,
     /// The memory that others are to find available; zero if it does not matter.
     keep_available: Bytes,
     /// When what is available was looked at last, on the monotonic clock.
@@ -51,19 +49,14 @@ pub(super) struct Size {
 
 impl Size {
     pub(super) const fn new(config: &Config) -> Self {
-        let Config { memory, compressed, keep_available, .. } = *config;
+        let Config { memory, keep_available, .. } = *config;
         let (now, most) = (AtomicU64::new(memory.0), AtomicU64::new(memory.0));
-        Self { now, most, compressed, keep_available, looked: AtomicU64::new(0) }
+        Self { now, most, keep_available, looked: AtomicU64::new(0) }
     }
 
     /// The pools that there is room for now.
     pub(super) fn pools(&self) -> PoolSizes {
-        PoolSizes::of(Bytes(self.now.load(Relaxed)).saturating_sub(self.compressed))
-    }
-
-    /// The least that may be in memory: compressed pages stay.
-    fn least(&self) -> Bytes {
-        LEAST_MEMORY + self.compressed
+        PoolSizes::of(Bytes(self.now.load(Relaxed)))
     }
 
     /// The same, for the child of a fork.
@@ -89,7 +82,7 @@ impl Size {
     fn fitting(&self, there: Bytes, available: Bytes) -> Bytes {
         let most = Bytes(self.most.load(Relaxed));
         let fits = (there + available).saturating_sub(self.keep_available);
-        fits.min(most).max(self.least().min(most))
+        fits.min(most).max(LEAST_MEMORY.min(most))
     }
 }
 
@@ -107,20 +100,20 @@ impl Size {
     fn check(&self) {
         let [now, most] = [&self.now, &self.most].map(|number| Bytes(number.load(Relaxed)));
         assert!(now <= most, "more than there may be");
-        assert!(now >= self.least().min(most), "less than the least");
+        assert!(now >= LEAST_MEMORY.min(most), "less than the least");
     }
 
-    /// Follows what is `wanted`, and what is `seen`: the memory that the heap has, without compressed pages, and what is available.
+    /// Follows what is `wanted`, and what is `seen`: the memory that the heap has, and what is available.
     fn follow(&self, wanted: Bytes, seen: Option<(Bytes, Bytes)>) -> Resized {
         let (before, most) = (Bytes(self.now.load(Relaxed)), self.most.load(Relaxed));
-        let is_new = wanted >= self.least() && wanted.0 != most;
+        let is_new = wanted >= LEAST_MEMORY && wanted.0 != most;
         if is_new {
             self.most.store(wanted.0, Relaxed);
         }
         let most = Bytes(self.most.load(Relaxed));
         let mut now = if is_new { most } else { before };
         if let Some((there, available)) = seen {
-            now = self.fitting(there + self.compressed, available);
+            now = self.fitting(there, available);
         }
         if now != before {
             self.now.store(now.0, Relaxed);
@@ -167,9 +160,9 @@ mod tests {
     use proptest::prelude::*;
     use superpage_launch::OpenFile;
 
-    fn size(memory: Bytes, compressed: Bytes, keep_available: Bytes) -> Size {
+    fn size(memory: Bytes, keep_available: Bytes) -> Size {
         let file = OpenFile { descriptor: 0, identity: (0, 0) };
-        Size::new(&Config { file, size: memory, memory, compressed, keep_available })
+        Size::new(&Config { file, size: memory, memory, compressed: Bytes::ZERO, keep_available })
     }
 
     #[test]
@@ -184,7 +177,7 @@ mod tests {
     #[test]
     fn others_find_memory_available() {
         let mib = Bytes::from_mib;
-        let size = size(mib(1000), mib(0), mib(200));
+        let size = size(mib(1000), mib(200));
         let fits = |there, available| size.fitting(mib(there), mib(available));
         assert_eq!(fits(600, 5000), mib(1000), "there is enough");
         assert_eq!(fits(600, 500), mib(900), "it may grow");
@@ -199,24 +192,25 @@ mod tests {
         assert!(least.huge >= 4 && least.base >= 64);
     }
 
+    /// The least memory of a heap in KiB.
+    const LEAST: i64 = 16 << 10;
+
     /// As [`Size`], in KiB below and above zero.
     #[derive(Debug)]
     struct Model {
         now: i64,
         most: i64,
-        least: i64,
-        compressed: i64,
         keep_available: i64,
     }
 
     impl Model {
         fn follow(&mut self, wanted: i64, seen: Option<(i64, i64)>) {
-            if wanted >= self.least && wanted != self.most {
+            if wanted >= LEAST && wanted != self.most {
                 (self.now, self.most) = (wanted, wanted);
             }
             let Some((there, available)) = seen else { return };
-            let fits = there + self.compressed + available - self.keep_available;
-            let fits = if fits < self.least { self.least } else { fits };
+            let fits = there + available - self.keep_available;
+            let fits = if fits < LEAST { LEAST } else { fits };
             let fits = if fits > self.most { self.most } else { fits };
             self.now = fits;
         }
@@ -234,13 +228,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_memory_follows_what_is_wanted_and_what_is_available(
-            (memory, compressed, keep) in (kib(), 0_i64..64 << 10, kib()),
+            (memory, keep_available) in (kib(), kib()),
             steps in prop::collection::vec((kib(), prop::option::of((kib(), kib()))), 1..40),
         ) {
-            let (least, memory) = ((16 << 10) + compressed, memory + (16 << 10) + compressed);
-            let size = size(bytes(memory), bytes(compressed), bytes(keep));
-            let keep_available = keep;
-            let mut model = Model { now: memory, most: memory, least, compressed, keep_available };
+            let memory = memory + LEAST;
+            let size = size(bytes(memory), bytes(keep_available));
+            let mut model = Model { now: memory, most: memory, keep_available };
             for (wanted, seen) in steps {
                 let before = bytes(model.now);
                 model.follow(wanted, seen);
@@ -248,7 +241,7 @@ mod tests {
                 let (now, most) = (bytes(model.now), bytes(model.most));
                 assert_eq!(size.follow(bytes(wanted), seen), Resized { before, now, most });
                 size.check();
-                assert_eq!(size.pools(), PoolSizes::of(bytes(model.now - compressed)));
+                assert_eq!(size.pools(), PoolSizes::of(now));
                 assert_eq!(size.follow(bytes(model.most), None), Resized { before: now, now, most });
                 let copied = size.copied().follow(Bytes::ZERO, None);
                 assert_eq!(copied, Resized { before: now, now, most }, "a child has the same");
@@ -268,16 +261,16 @@ mod tests {
 
     #[test]
     fn a_heap_that_has_less_than_the_least_keeps_what_it_has() {
-        let size = size(Bytes::from_mib(8), Bytes::ZERO, Bytes(1));
+        let size = size(Bytes::from_mib(8), Bytes(1));
         assert_eq!(size.fitting(Bytes::ZERO, Bytes::ZERO), Bytes::from_mib(8));
         size.check();
     }
 
     #[test]
     fn what_is_available_is_looked_at_by_one_and_not_again_at_once() {
-        let all = size(Bytes::from_mib(100), Bytes::ZERO, Bytes(1));
+        let all = size(Bytes::from_mib(100), Bytes(1));
         assert!(all.is_look_due() && !all.is_look_due());
         assert!(all.copied().is_look_due(), "a child has looked at nothing yet");
-        assert!(!size(Bytes::from_mib(100), Bytes::ZERO, Bytes::ZERO).is_look_due());
+        assert!(!size(Bytes::from_mib(100), Bytes::ZERO).is_look_due());
     }
 }

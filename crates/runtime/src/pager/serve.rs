@@ -1,7 +1,6 @@
 //! Faults: the program touches a page of the heap that is not there, or writes to one whose writes are told.
 
 use super::choose::Wanted;
-use super::compressed::Stored;
 use super::file::{FilePage, behind};
 use super::table::{Advised, Hash, Pages, Range, State, Taken};
 use super::{PER_RANGE, Pager, SHORTEST_REST, bytes};
@@ -210,18 +209,13 @@ impl Pager {
             }
             return Ok(Hash::of(self.zeroes));
         }
-        let stored = self.stored_for_all(range);
         let mut index = 0;
         while index < PER_RANGE {
-            let first = stored(index);
+            let first = self.file_page(range, index);
             let mut count = 1;
-            let follows = |count: usize| {
-                let next = stored(index + count);
-                match first {
-                    Stored::Nowhere => next == first,
-                    Stored::File(page) => next == Stored::File(behind(page, count)),
-                    Stored::Compressed => false,
-                }
+            let follows = |count: usize| match first {
+                0 => self.file_page(range, index + count) == 0,
+                first => self.file_page(range, index + count) == behind(first, count),
             };
             while index + count < PER_RANGE && follows(count) {
                 count += 1;
@@ -230,22 +224,15 @@ impl Pager {
             let is_needed = (index..index + count).any(|index| !without.has(index));
             match first {
                 // SAFETY: the page is in the pool and taken.
-                Stored::Nowhere => unsafe {
-                    core::ptr::write_bytes(part.start as *mut u8, 0, part.length);
-                },
-                Stored::File(first) if is_needed => {
+                0 => unsafe { core::ptr::write_bytes(part.start as *mut u8, 0, part.length) },
+                first if is_needed => {
                     // SAFETY: as above.
                     unsafe { self.file.read(first, count, part.start) }.inspect_err(|_| {
                         self.counters.heap.errors.fetch_add(1, Relaxed);
                     })?;
                     self.counters.heap.read_huge.fetch_add(bytes(count).0, Relaxed);
                 }
-                Stored::Compressed if is_needed => {
-                    // SAFETY: as above, and the range was taken over.
-                    unsafe { self.fetch(&self.file, range, index, part.start) }?;
-                    self.counters.heap.decompressed.fetch_add(bytes(count).0, Relaxed);
-                }
-                Stored::File(_) | Stored::Compressed => {}
+                _ => {}
             }
             index += count;
         }
@@ -257,17 +244,25 @@ impl Pager {
         self.stored(range, index).map_or(0, |page| page.load(Relaxed))
     }
 
-    pub(super) fn count_read_base(&self, from: Stored) {
-        let counters = &self.counters.heap;
-        let of = match from {
-            Stored::Compressed => &counters.decompressed,
-            Stored::File(_) | Stored::Nowhere => &counters.read_base,
-        };
-        of.fetch_add(bytes(1).0, Relaxed);
+    /// Reads a base page, if the file holds it. Accesses to a page that cannot be read fail from then on.
+    ///
+    /// # Errors
+    /// What the file says.
+    pub(super) fn read_base(&self, range: usize, index: usize, buffer: &mut Buffer) -> Result<()> {
+        let stored = self.file_page(range, index);
+        if stored != 0 {
+            // SAFETY: the buffer is a page.
+            unsafe { self.file.read(stored, 1, buffer.address()) }.inspect_err(|_| {
+                self.counters.heap.errors.fetch_add(1, Relaxed);
+                self.mark(self.page(range, index).start);
+            })?;
+            self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);
+        }
+        Ok(())
     }
 
     /// Has accesses to a page fail that could not be read.
-    pub(super) fn mark(&self, page: usize) {
+    fn mark(&self, page: usize) {
         self.has_marks.store(true, Relaxed);
         // The kernel puts no mark where there is one that writes are told.
         self.uffd.allow_writes(Span { start: page, length: PAGE });
@@ -277,7 +272,6 @@ impl Pager {
     /// Moves a huge page of the pool to its range, where nothing is.
     pub(super) fn put_in_place(&self, range: usize, place: u32, after: &mut Range) {
         let (from, to) = (self.place(place), self.span(range));
-        self.forget_all_compressed(range, after);
         if !after.is_mixed {
             // The fault itself has left page tables there, or base pages before it, and with those the kernel splits what is
             // moved there. It frees empty ones with the memory.
@@ -331,24 +325,17 @@ impl Pager {
         let Touch { range, index, access, .. } = *touch;
         let page = self.page(range, index);
         let mut buffer = Buffer::zeroes();
-        let stored = self.stored_at(range, index);
-        if stored != Stored::Nowhere {
-            // SAFETY: the buffer is a page.
-            if unsafe { self.fetch(&self.file, range, index, buffer.address()) }.is_err() {
-                self.counters.heap.errors.fetch_add(1, Relaxed);
-                self.mark(page.start);
-                return Range { has_tables: true, ..before };
-            }
-            self.count_read_base(stored);
+        if self.read_base(range, index, &mut buffer).is_err() {
+            return Range { has_tables: true, ..before };
         }
         // To be told of a write costs the program two wake-ups, to compare a page later next to nothing. But a page that the
         // program may not write to leaves without a look at it if writes are told.
-        let may_change = !before.is_protected;
-        if access == Access::Read && may_change {
+        let is_hashed = access == Access::Read && !before.is_protected;
+        if is_hashed {
             // SAFETY: the buffer is a page of this thread's.
             unsafe { self.hashes.note(range * PER_RANGE + index, buffer.address()) };
         }
-        let is_free = access == Access::Write || may_change;
+        let is_free = access == Access::Write || is_hashed;
         let writes = if is_free { Writes::Free } else { Writes::Told };
         let put = self.uffd.copy(buffer.address(), page.start, writes);
         // Writes to a page that is there already may not be told.
@@ -366,8 +353,6 @@ impl Pager {
         if is_dirty {
             after.dirty.add(index);
         }
-        let is_nowhere = may_change && self.forget_compressed(range, index, &mut after);
-        let is_hashed = access == Access::Read && may_change && !is_nowhere;
         if is_hashed && !is_there {
             after.hashed.add(index);
         } else {

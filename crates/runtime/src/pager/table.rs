@@ -58,7 +58,7 @@ pub(super) struct Range {
     pub(super) passed: u32,
     /// The ranges that streams had left behind when it was settled last.
     pub(super) since: u32,
-    /// The number of pages that lie in the file, or are compressed.
+    /// The number of pages that lie in the file.
     pub(super) stored: u16,
     pub(super) state: State,
     /// Whether the program may have changed the huge page since its hash was taken.
