@@ -23,7 +23,7 @@ pub const KEPT: u64 = 8;
 /// The most gigantic pages that are kept ready ahead of first touches: what `--ready` may say.
 pub const MOST_READY: usize = 16;
 
-const VERSION: &str = "8";
+const VERSION: &str = "9";
 
 /// The name of no policy, with which the library leaves all memory to the kernel, of no promotion, and of no heap.
 pub const OFF: &str = "off";
@@ -34,9 +34,6 @@ pub const SPARE: Bytes = Bytes(64 << 20);
 
 /// The most that the program may have in a heap: the library keeps no more addresses.
 pub const MOST_SIZE: Bytes = Bytes::from_gib(1024);
-
-/// The most memory for compressed pages: a place there is a number of 32 bits, of 16 bytes each.
-pub const MOST_COMPRESSED: Bytes = Bytes::from_gib(64);
 
 /// The least memory that a heap may have. Chosen, not measured: some huge pages, and the base pages beside them.
 pub const LEAST_MEMORY: Bytes = Bytes(16 << 20);
@@ -76,8 +73,6 @@ pub struct Heap {
     pub size: Bytes,
     /// The memory that the heap may take.
     pub memory: Bytes,
-    /// The part of that memory that holds compressed pages, on their way to the file. Zero if none does.
-    pub compressed: Bytes,
     /// The memory that others are to find available: while it is less, the heap takes less. Zero if the heap does not care.
     pub keep_available: Bytes,
 }
@@ -87,20 +82,14 @@ impl Heap {
         let mut parts = text.split('/');
         let file = OpenFile::parse(parts.next()?)?;
         let mut bytes = || parts.next()?.parse().ok().map(Bytes);
-        Some(Self {
-            file,
-            size: bytes()?,
-            memory: bytes()?,
-            compressed: bytes()?,
-            keep_available: bytes()?,
-        })
+        Some(Self { file, size: bytes()?, memory: bytes()?, keep_available: bytes()? })
     }
 }
 
 impl fmt::Display for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, size, memory, compressed, keep_available } = self;
-        write!(f, "{file}/{}/{}/{}/{}", size.0, memory.0, compressed.0, keep_available.0)
+        let Self { file, size, memory, keep_available } = self;
+        write!(f, "{file}/{}/{}/{}", size.0, memory.0, keep_available.0)
     }
 }
 
@@ -196,7 +185,6 @@ mod tests {
                 file: OpenFile { descriptor: 5, identity: (2, 3) },
                 size: Bytes(1 << 33),
                 memory: Bytes(1 << 31),
-                compressed: Bytes(1 << 29),
                 keep_available: Bytes(1 << 30),
             };
             let config = |promote, heap| Config {
@@ -231,15 +219,15 @@ mod tests {
         for text in [
             "",
             "1,7,alone,trident,safe,2,off,4",
-            "8,7",
-            "8,x,alone,trident,safe,2,off,4:1:2",
-            "8,7,some,trident,safe,2,off,4:1:2",
-            "8,7,alone,trident,x,2,off,4:1:2",
-            "8,7,alone,trident,safe,-1,off,4:1:2",
-            "8,7,alone,trident,safe,2,1/2,4:1:2",
-            "8,7,alone,trident,safe,2,off,4",
-            "8,7,alone,trident,safe,2,off,4:1:2:3",
-            "8,7,alone,trident,safe,2,off,4:1:2,5",
+            "9,7",
+            "9,x,alone,trident,safe,2,off,4:1:2",
+            "9,7,some,trident,safe,2,off,4:1:2",
+            "9,7,alone,trident,x,2,off,4:1:2",
+            "9,7,alone,trident,safe,-1,off,4:1:2",
+            "9,7,alone,trident,safe,2,1/2,4:1:2",
+            "9,7,alone,trident,safe,2,off,4",
+            "9,7,alone,trident,safe,2,off,4:1:2:3",
+            "9,7,alone,trident,safe,2,off,4:1:2,5",
         ] {
             assert_eq!(Config::parse(text), None, "{text}");
         }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos, Pid};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 12;
+pub const FORMAT: u64 = 13;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,14 +189,6 @@ pub struct HeapCounters {
     pub written_huge: AtomicU64,
     /// Bytes of base pages written to the file.
     pub written_base: AtomicU64,
-    /// Bytes of pages that were compressed in memory instead.
-    pub compressed: AtomicU64,
-    /// The bytes that those were compressed to.
-    pub compressed_to: AtomicU64,
-    /// Bytes of pages that came back from there.
-    pub decompressed: AtomicU64,
-    /// Bytes of pages that went on from there to the file.
-    pub written_back: AtomicU64,
     /// Huge pages that were reclaimed without being written.
     pub clean: AtomicU64,
     /// Pages that could not be moved when they were to be reclaimed.
@@ -219,8 +211,6 @@ pub struct HeapCounters {
     pub most: AtomicU64,
     /// Bytes of mappings that had no room in the heap, so that they became ordinary memory.
     pub outside: AtomicU64,
-    /// The part of the memory that is for compressed pages, in bytes.
-    pub for_compressed: AtomicU64,
     /// The memory that the heap is to take, in bytes, as `superpage heap` wants it; zero if it has said nothing.
     pub wanted: AtomicU64,
     /// The nanoseconds that faults waited for which a huge page was brought in.

@@ -17,8 +17,8 @@ mod process;
 pub mod symbols;
 
 pub use config::{
-    Config, Heap, KEPT, LEAST_MEMORY, MOST_COMPRESSED, MOST_READY, MOST_SIZE, OFF, OUT, OpenFile,
-    SPARE, VARIABLE, value_of,
+    Config, Heap, KEPT, LEAST_MEMORY, MOST_READY, MOST_SIZE, OFF, OUT, OpenFile, SPARE, VARIABLE,
+    value_of,
 };
 pub use counters::{Cause, Counters, FORMAT, HeapCounters, Refused, Waits, Words};
 pub use process::{is_instrumented, is_kept_out, variable};

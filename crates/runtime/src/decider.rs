@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_policy_that_panics_is_asked_no_more() {
         let policy = list::find("trident").expect("it is listed");
-        let config = Config::parse("8,1,alone,trident,off,0,off,3:1:2").expect("it is well-formed");
+        let config = Config::parse("9,1,alone,trident,off,0,off,3:1:2").expect("it is well-formed");
         let decider = Decider::new((policy.build)(), &config);
         let counters = Counters::default();
         assert!(decider.ask(&counters, |policy| policy.life()).is_some());

@@ -162,7 +162,7 @@ mod tests {
 
     fn size(memory: Bytes, keep_available: Bytes) -> Size {
         let file = OpenFile { descriptor: 0, identity: (0, 0) };
-        Size::new(&Config { file, size: memory, memory, compressed: Bytes::ZERO, keep_available })
+        Size::new(&Config { file, size: memory, memory, keep_available })
     }
 
     #[test]

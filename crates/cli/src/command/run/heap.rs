@@ -111,7 +111,7 @@ impl HeapFile {
     /// The description of the file that the library gets.
     pub(super) fn config(&self) -> Heap {
         let Self { open, size, memory, keep_available, .. } = *self;
-        Heap { file: open, size, memory, compressed: Bytes::ZERO, keep_available }
+        Heap { file: open, size, memory, keep_available }
     }
 }
 
