@@ -19,7 +19,7 @@ pub(crate) struct Ours {
     inner: UnsafeCell<Inner>,
 }
 
-struct Inner(Dlmalloc<Kept<Mapped>>);
+struct Inner(Dlmalloc<Mapped>);
 
 impl core::fmt::Debug for Inner {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -31,11 +31,11 @@ impl Ours {
     pub(crate) const fn new() -> Self {
         Self {
             lock: RawLock::new(),
-            inner: UnsafeCell::new(Inner(Dlmalloc::new_with_allocator(Kept(Mapped)))),
+            inner: UnsafeCell::new(Inner(Dlmalloc::new_with_allocator(Mapped))),
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Kept<Mapped>>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Mapped>) -> T) -> T {
         self.lock.take();
         // SAFETY: the lock is held.
         let done = work(unsafe { &mut (*self.inner.get()).0 });
@@ -65,21 +65,19 @@ unsafe impl GlobalAlloc for Ours {
     }
 }
 
-/// Memory for an allocator that gives none back.
-pub(crate) trait Source {
-    /// Takes so much that holds zeroes and that nothing else uses; its address.
-    fn take(&self, size: usize) -> Option<usize>;
-}
-
-/// An allocator's view of a source.
+/// Fresh memory of the kernel, of which the allocator gives none back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept<S>(pub(crate) S);
+struct Mapped;
 
-// SAFETY: what is handed out is memory that nothing else uses.
-unsafe impl<S: Source + Send> Allocator for Kept<S> {
+// SAFETY: what is handed out is fresh memory of the kernel that nothing else uses.
+unsafe impl Allocator for Mapped {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let taken = self.0.take(size);
-        taken.map_or((core::ptr::null_mut(), 0, 0), |address| (address as *mut u8, size, 0))
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses an unused place.
+        match unsafe { sys::mmap(Mmap::anywhere(size, protection, 0)) } {
+            Ok(address) => (address as *mut u8, size, 0),
+            Err(_) => (core::ptr::null_mut(), 0, 0),
+        }
     }
 
     fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
@@ -104,17 +102,5 @@ unsafe impl<S: Source + Send> Allocator for Kept<S> {
 
     fn page_size(&self) -> usize {
         PAGE
-    }
-}
-
-/// Fresh memory of the kernel, for the library's heap.
-#[derive(Clone, Copy, Debug)]
-struct Mapped;
-
-impl Source for Mapped {
-    fn take(&self, size: usize) -> Option<usize> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel chooses an unused place.
-        unsafe { sys::mmap(Mmap::anywhere(size, protection, 0)) }.ok()
     }
 }
