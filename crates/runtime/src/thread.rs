@@ -19,8 +19,8 @@ use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use syscalls::Errno;
 
-/// Twice the most that was found in use: 47 KiB in a release build and 55 KiB in a debug build, by the threads of a heap with compressed
-/// pages while its program forked; those of pages by policy used 13 KiB.
+/// Three times the most that was found in use: 40 KiB in a debug build, by the threads of a heap while its program protected its
+/// memory; those of pages by policy used 13 KiB.
 const STACK: usize = 128 * 1024;
 const LOCALS: usize = 64 * 1024; // more than the thread-local variables of any library we know
 /// Entries of the table through which thread-local variables are found, one for each library.
