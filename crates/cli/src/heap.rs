@@ -28,6 +28,8 @@ pub(crate) struct HeapState {
     pub(crate) most: Bytes,
     /// Mappings so far that had no room in it, and became ordinary memory.
     pub(crate) outside: Bytes,
+    /// Anonymous mappings so far that are shared, which are never in it.
+    pub(crate) shared: Bytes,
     /// Its memory on huge pages, and on base pages.
     pub(crate) huge: Bytes,
     pub(crate) base: Bytes,
@@ -63,6 +65,7 @@ impl HeapState {
             memory: bytes(&counters.memory),
             most: bytes(&counters.most),
             outside: bytes(&counters.outside),
+            shared: bytes(&counters.shared),
             huge: HugePages(number(&counters.huge)).bytes(),
             base: BasePages(number(&counters.base)).bytes(),
             huge_faults: number(&counters.huge_faults),
@@ -137,14 +140,13 @@ impl HeapState {
         )
     }
 
-    /// The mappings that had no room, as a sentence; nothing if all had.
-    pub(crate) fn outside_in_words(&self) -> Option<String> {
-        (!self.outside.is_zero()).then(|| {
-            format!(
-                "{} of mappings had no room and became ordinary memory: give a larger --heap-size",
-                self.outside
-            )
-        })
+    /// The mappings that are not in the heap, a sentence for each cause.
+    pub(crate) fn outside_in_words(&self) -> impl Iterator<Item = String> + use<> {
+        let room = "had no room and became ordinary memory: give a larger --heap-size";
+        let shared = "are shared, and so ordinary memory";
+        let causes = [(self.outside, room), (self.shared, shared)];
+        let there = causes.into_iter().filter(|(length, _)| !length.is_zero());
+        there.map(|(length, why)| format!("{length} of mappings {why}"))
     }
 
     pub(crate) fn as_json(&self) -> Value {
@@ -167,6 +169,7 @@ impl HeapState {
             "written_bytes": (self.written_huge + self.written_base).0,
             "written_base_bytes": self.written_base.0,
             "outside_bytes": self.outside.0,
+            "shared_bytes": self.shared.0,
             "reclaimed_clean": self.reclaimed_clean,
             "stuck": self.stuck,
             "errors": self.errors,

@@ -211,6 +211,8 @@ pub struct HeapCounters {
     pub most: AtomicU64,
     /// Bytes of mappings that had no room in the heap, so that they became ordinary memory.
     pub outside: AtomicU64,
+    /// Bytes of anonymous mappings that are shared, which are never in the heap.
+    pub shared: AtomicU64,
     /// The memory that the heap is to take, in bytes, as `superpage heap` wants it; zero if it has said nothing.
     pub wanted: AtomicU64,
     /// The nanoseconds that faults waited for which a huge page was brought in.

@@ -65,6 +65,15 @@ impl Remap {
     }
 }
 
+/// The cause for which a mapping is ordinary memory outside the areas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outside {
+    /// The areas have no room for it.
+    NoRoom,
+    /// The mapping is shared with other processes.
+    Shared,
+}
+
 /// The ways in which the child of a fork may get memory that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
@@ -83,7 +92,7 @@ pub(crate) trait Backing: Sync {
     fn find(&self, space: &Space, asked: &Mmap, length: usize) -> Result<Option<Span>>;
 
     /// A new mapping of this length in bytes becomes ordinary memory outside.
-    fn note_outside(&self, _length: usize) {}
+    fn note_outside(&self, _length: usize, _why: Outside) {}
 
     /// Makes free pages memory of the program's, with this protection, that holds zeroes.
     ///

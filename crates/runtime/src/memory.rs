@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "carries out the program's own changes to its memory")]
 
 use crate::areas::{Areas, Process};
-use crate::backing::{Place, READ_WRITE, Remap};
+use crate::backing::{Outside, Place, READ_WRITE, Remap};
 use crate::lock::Guard;
 use crate::space::{Space, Use};
 use crate::sys::{self, Errno, Mmap, PAGE, Result, Span};
@@ -68,7 +68,11 @@ pub(crate) unsafe fn map(process: &Process, asked: Mmap) -> Result<usize> {
         return Ok(start);
     }
     // SAFETY: the caller's promise.
-    unsafe { sys::mmap(asked) }
+    let start = unsafe { sys::mmap(asked) }?;
+    if asked.flags & MAP_ANONYMOUS != 0 && asked.flags & MAP_PRIVATE == 0 && asked.length >= LEAST {
+        process.backing().note_outside(asked.length, Outside::Shared);
+    }
+    Ok(start)
 }
 
 /// The length of the mapping in whole pages, if it may go where the library likes and be what it likes.
@@ -93,7 +97,7 @@ fn place(process: &Process, asked: Mmap, length: usize) -> Result<Option<usize>>
         asked.protection == PROT_NONE && space.reserved() + length > process.areas.span.length / 2;
     let found = if is_too_much { None } else { backing.find(&space, &asked, length)? };
     let Some(span) = found else {
-        backing.note_outside(length);
+        backing.note_outside(length, Outside::NoRoom);
         return Ok(None);
     };
     if backing.open(&space, span, asked.protection).is_err() {

@@ -141,7 +141,7 @@ const REPORT: [&str; 13] = [
     " faults served by ",
     " faults waited ",
     " read and ",
-    " of mappings had no room ",
+    " of mappings ",
     " the pool cannot be enlarged: ",
     " the library was not loaded into it",
     " before the library began",

@@ -120,8 +120,8 @@ fn in_words(name: &str, state: &HeapState) -> String {
     }
     let share = |share: Option<Share>| share.map_or(String::new(), |share| format!(" ({share})"));
     let by_size = |huge: Bytes, base: Bytes| format!("{huge} by huge pages, {base} by base pages");
-    let outside = state.outside_in_words();
-    let outside = outside.map_or(String::new(), |said| format!("outside     {said}\n"));
+    let outside: String =
+        state.outside_in_words().map(|said| format!("outside     {said}\n")).collect();
     let errors = match state.errors {
         0 => "none".to_owned(),
         errors => format!("{errors} reads or writes of the file failed"),

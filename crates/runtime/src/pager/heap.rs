@@ -11,7 +11,7 @@ use super::table::Advised;
 use super::{FAULT_THREADS, Pager, WORKERS};
 use crate::areas::{Areas, Process, Threads};
 use crate::backing::{
-    Backing, Child, Effect, Forked, Place, READ_WRITE, Remap, effect, leave_malloc,
+    Backing, Child, Effect, Forked, Outside, Place, READ_WRITE, Remap, effect, leave_malloc,
 };
 use crate::end;
 use crate::lock::Guard;
@@ -259,9 +259,14 @@ impl Backing for Heap {
         Ok(self.make_room(space, span, asked.protection)?.then_some(span))
     }
 
-    /// Says it of the first one.
-    fn note_outside(&self, length: usize) {
-        if self.areas.counters.heap.outside.fetch_add(length as u64, Relaxed) == 0 {
+    /// Says it of the first one for which there is no room.
+    fn note_outside(&self, length: usize, why: Outside) {
+        let counters = &self.areas.counters.heap;
+        let counter = match why {
+            Outside::NoRoom => &counters.outside,
+            Outside::Shared => &counters.shared,
+        };
+        if counter.fetch_add(length as u64, Relaxed) == 0 && why == Outside::NoRoom {
             sys::complain(
                 "superpage: the heap has no room for a mapping, which becomes ordinary memory, as more may: give a larger --heap-size\n",
             );

@@ -34,8 +34,8 @@ pub(super) struct Report {
 
 /// The lines about the program's heap.
 fn heap_in_words(heap: &HeapState) -> String {
-    let outside = heap.outside_in_words();
-    let outside = outside.map_or(String::new(), |said| format!("superpage: {said}\n"));
+    let outside = heap.outside_in_words().map(|said| format!("superpage: {said}\n"));
+    let outside: String = outside.collect();
     format!(
         "superpage: of the heap {} on huge pages and {} on base pages at the end\n\
          superpage: {} faults served by huge pages, {} by base pages, {} found their page still in \
