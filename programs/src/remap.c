@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -84,6 +86,25 @@ int main(void) {
     char *place = map(8 * MIB, PROT_NONE);
     said("to a place", mremap(p, 8 * MIB, 8 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, place), 8 * MIB, 8 * MIB);
 
+    /* A reservation of which a little is used: nothing else of it is touched. */
+    p = map(256 * MIB, PROT_NONE);
+    mprotect(p + 128 * MIB, MIB, PROT_READ | PROT_WRITE);
+    strcpy(p + 128 * MIB, "held");
+    p = mremap(p, 256 * MIB, 512 * MIB, MREMAP_MAYMOVE);
+    if (p == MAP_FAILED) printf("reserved and used: error %d\n", errno);
+    else printf("reserved and used: %s, %s %s\n", p + 128 * MIB, rights(p), rights(p + 512 * MIB - 1));
+
+    /* Sealed memory stays as it is. */
+    p = filled(8 * MIB);
+    long sealed = syscall(462, p, 8 * MIB, 0);
+    printf("sealed %ld", sealed);
+    errno = 0;
+    place = mremap(p, 8 * MIB, 24 * MIB, MREMAP_MAYMOVE);
+    printf(", moved %d %d", place != MAP_FAILED, errno);
+    errno = 0;
+    int unmapped = munmap(p, 8 * MIB);
+    printf(", unmapped %d %d, holds %d %d\n", unmapped, errno, p[0], p[4 * MIB + 4096]);
+
     p = filled(8 * MIB);
     tells("mapped", p, 8 * MIB);
     munmap(p + 2 * MIB, MIB);
@@ -91,6 +112,9 @@ int main(void) {
     tells("across a hole", p, 8 * MIB);
     tells("before a hole", p, 2 * MIB);
     p = map(4 * MIB, PROT_NONE);
+    errno = 0;
+    int wrong = msync(p, 4 * MIB, 64);
+    printf("wrong flags: %d %d\n", wrong, errno);
     errno = 0;
     int synced = msync(p, 4 * MIB, MS_ASYNC);
     printf("reserved: msync %d %d\n", synced, errno);

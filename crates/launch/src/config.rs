@@ -69,7 +69,7 @@ impl fmt::Display for OpenFile {
 pub struct Heap {
     /// Its file.
     pub file: OpenFile,
-    /// The most that the program may have in it. The file is larger by [`SPARE`].
+    /// The most that the program may have in it. The file has as much as is mapped, and [`SPARE`], for each process.
     pub size: Bytes,
     /// The memory that the heap may take.
     pub memory: Bytes,

@@ -145,6 +145,14 @@ pub(crate) trait Backing: Sync {
     /// ENOMEM.
     fn before_special(&self, space: &Space, span: Span) -> Result<()>;
 
+    /// The program is about to be able to use memory that may only be reserved so far.
+    ///
+    /// # Errors
+    /// ENOMEM where there is no room for it.
+    fn before_use(&self, _space: &Space, _span: Span) -> Result<()> {
+        Ok(())
+    }
+
     /// Notes that there was such a call.
     fn set_apart(&self, space: &mut Space, span: Span);
 

@@ -202,18 +202,17 @@ pub(crate) enum During {
 }
 
 /// A call that answers whether memory is mapped, such as mincore(2): for the kernel it is also where the program has nothing of the
-/// areas.
+/// areas. What else is wrong the kernel says first.
 pub(crate) fn look(
     process: &Process,
     address: usize,
     length: usize,
     call: impl FnOnce() -> Result<usize>,
 ) -> Result<usize> {
+    let done = call()?;
     let inside = place_of(process.areas, address, length).map(|place| place.inside);
-    if inside.is_some_and(|inside| process.areas.space.take().has_free(inside)) {
-        return Err(Errno::ENOMEM);
-    }
-    call()
+    let has_hole = inside.is_some_and(|inside| process.areas.space.take().has_free(inside));
+    if has_hole { Err(Errno::ENOMEM) } else { Ok(done) }
 }
 
 /// Any call that changes what a range of memory is, in a way that the library does not follow: the memory is set apart and stays so.
@@ -250,11 +249,16 @@ pub(crate) fn protect_by_key(
     protection: i32,
     change: impl FnOnce() -> Result<usize>,
 ) -> Result<usize> {
+    // Pages that are only reserved can be used afterwards.
+    let used = place_of(process.areas, address, length).filter(|_| protection != PROT_NONE);
+    if let Some(place) = used {
+        let space = process.areas.space.take();
+        if !space.has_free(place.inside) {
+            process.backing().before_use(&space, place.inside)?;
+        }
+    }
     let done = special(process, address, length, During::Held, change)?;
-    // Pages that were only reserved can be used now.
-    if let (Some(place), false) =
-        (place_of(process.areas, address, length), protection == PROT_NONE)
-    {
+    if let Some(place) = used {
         process.areas.space.take().protect(place.inside, Use::Protected);
     }
     Ok(done)

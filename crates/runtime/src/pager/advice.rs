@@ -39,9 +39,18 @@ impl Pager {
         offset(part.start).div_ceil(HUGE)..offset(part.end()) / HUGE
     }
 
+    /// Forgets how the program goes through a part of the heap, also where that is a part of a range only.
+    pub(super) fn forget_advice(&self, part: Span) {
+        self.note_advice(self.ranges_of(part), Advised::Nothing);
+    }
+
     /// Notes how the program goes through a part of the heap.
     pub(super) fn advise(&self, part: Span, advised: Advised) {
-        for range in self.whole_ranges(part) {
+        self.note_advice(self.whole_ranges(part), advised);
+    }
+
+    fn note_advice(&self, ranges: impl Iterator<Item = usize>, advised: Advised) {
+        for range in ranges {
             if self.table.with(|table| table.advised(range)) != advised
                 && let Some(before) = self.take_over(range)
             {

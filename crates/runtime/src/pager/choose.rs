@@ -1,7 +1,7 @@
 //! The policy's part: which page serves a fault, which ranges are promoted, which base pages leave memory.
 
 use super::Pager;
-use super::table::{Range, State};
+use super::table::{Advised, Range, State};
 use crate::areas::Areas;
 use crate::decider::vma;
 use crate::sys;
@@ -11,7 +11,7 @@ use superpage_policy::promotion::{
     Shortage, Step, View,
 };
 use superpage_units::{
-    BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma,
+    Advice, BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma,
 };
 
 /// The process itself, which is the only one there is.
@@ -34,10 +34,14 @@ impl Pager {
         entry: &Range,
     ) -> Wanted {
         let heap = Machine::of(self, Spare::FromTheStart);
+        let [mut vma] = heap.vmas;
+        if entry.advised == Advised::Random {
+            vma.advice = Advice::NoHuge;
+        }
         let fault = Fault {
             process: OURSELVES,
             address: VirtAddr(self.page(range, index).start as u64),
-            vma: heap.vmas[0],
+            vma,
             range: view_of(entry),
             gigantic_is_empty: None,
         };
@@ -124,7 +128,7 @@ impl<'a> Machine<'a> {
             Pools { base, huge: pool(free, most) }
         });
         let mut all = vma(pager.heap);
-        all.advice = superpage_units::Advice::None;
+        all.advice = Advice::None;
         Self { pager, vmas: [all], pools }
     }
 

@@ -87,7 +87,7 @@ pub(crate) struct Claim {
 }
 
 /// The family, as a member sees it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Family {
     shared: &'static Shared,
     bits: &'static [AtomicU64],
@@ -180,7 +180,18 @@ impl Family {
         let Some(member) = self.shared.members.get(self.me) else { return Err(Errno::ENOLCK) };
         let wanted = (pages + sys::to_usize(SPARE.0) / PAGE).min(self.share) as u64;
         let before = member.room.fetch_max(wanted, SeqCst);
+        self.reap(file);
         self.grow(file).inspect_err(|_| member.room.store(before, SeqCst))
+    }
+
+    /// Has room for as many pages more as [`SPARE`] has. Ranges are written as a whole, also what of them the program has not.
+    ///
+    /// # Errors
+    /// As of [`Family::make_room`], and ENOSPC where the member has its share.
+    pub(super) fn make_more_room(&self, file: &Descriptor) -> Result<()> {
+        let member = self.shared.members.get(self.me).ok_or(Errno::ENOLCK)?;
+        let room = sys::to_usize(member.room.load(SeqCst));
+        if room >= self.share { Err(Errno::ENOSPC) } else { self.make_room(room, file) }
     }
 
     /// Takes a page that nobody uses, whoever has it besides.
@@ -298,13 +309,17 @@ impl Family {
     /// # Errors
     /// ENOMEM where the family is as large as it may be, EIO of a file that was truncated, and what the kernel says.
     pub(super) fn expect(&self, file: &Descriptor) -> Result<Claim> {
-        let is_whole = sys::file_length(file)? >= self.shared.length.load(SeqCst);
+        let length = self.shared.length.load(SeqCst);
+        let is_whole = sys::file_length(file)? >= length;
         if self.shared.is_unsafe.load(SeqCst) || !is_whole {
             return Err(Errno::EIO);
         }
         let me = self.shared.members.get(self.me);
         if me.is_none_or(|me| life(me.state.load(SeqCst)) != Life::Locked as u64) {
             return Err(Errno::ENOLCK);
+        }
+        if length == 0 {
+            return Err(Errno::ENOSPC); // what a device has is the first member's
         }
         self.reap(file);
         self.expect_one_more(file)
@@ -364,8 +379,13 @@ impl Family {
         if sys::file_length(file)? < before {
             return Err(Errno::EIO);
         }
+        // A file system that finds it has too little keeps what it took for the file until then.
+        let more = length.saturating_sub(before);
+        if sys::available_for(file)? < more {
+            return Err(Errno::ENOSPC);
+        }
         // SAFETY: it changes nothing of what the file holds.
-        unsafe { syscall!(Sysno::fallocate, file.0, 0, 0, length) }?;
+        unsafe { syscall!(Sysno::fallocate, file.0, 0, before, more) }?;
         self.shared.length.fetch_max(length, SeqCst);
         self.shared.pages.fetch_max(pages, SeqCst);
         Ok(())

@@ -27,7 +27,7 @@ pub(super) fn behind(first: FilePage, count: usize) -> FilePage {
 #[derive(Debug)]
 pub(super) struct File {
     descriptor: Descriptor,
-    /// The length of a regular file, which a fork makes longer; zero of a device.
+    /// The length of a regular file, which becomes longer with what is mapped, and at a fork; zero of a device.
     length: &'static AtomicU64,
 }
 

@@ -15,7 +15,7 @@ use crate::backing::{
 };
 use crate::end;
 use crate::lock::Guard;
-use crate::memory::{map, protect, used};
+use crate::memory::{map, protect, unmap, used};
 use crate::numbered::numbered;
 use crate::service::{Answer, Request};
 use crate::space::{Space, Use};
@@ -175,15 +175,15 @@ impl Heap {
 
     /// Empties a part of the heap, and makes it reserved memory.
     fn give_back_run(&self, space: &mut Guard<'_, Space>, part: Span) -> Result<()> {
-        self.request(Wanted::Discard, part);
         if space.is_plain(part) {
+            self.request(Wanted::Discard, part);
             // SAFETY: the program has given it back.
             unsafe { sys::mprotect(part, PROT_NONE) }?;
             sys::leave_out_of_dumps(part);
             // Another thread may have touched it since.
             self.request(Wanted::Unmap, part);
         } else {
-            // The memory may be locked, or a file.
+            // The memory may be locked, a file, or sealed, which the kernel refuses.
             // SAFETY: as above.
             unsafe { sys::reserve(part) }?;
             self.request(Wanted::Unmap, part);
@@ -199,7 +199,7 @@ impl Heap {
     /// Follows advice of the program about a part of the heap, one of [`FOLLOWED`].
     fn follow_advice(&self, pager: &Pager, part: Span) {
         match self.advice.load(Relaxed) {
-            libc::MADV_NORMAL => pager.advise(part, Advised::Nothing),
+            libc::MADV_NORMAL => pager.forget_advice(part),
             libc::MADV_RANDOM => pager.advise(part, Advised::Random),
             libc::MADV_SEQUENTIAL => pager.advise(part, Advised::Sequential),
             libc::MADV_WILLNEED => pager.will_need(part),
@@ -284,6 +284,7 @@ impl Backing for Heap {
         asked: Mmap,
         Place { span, inside }: Place,
     ) -> Result<usize> {
+        self.start_threads();
         if inside == span && is_heap(asked) {
             if !self.make_room(space, inside, asked.protection)? {
                 return Err(Errno::ENOMEM);
@@ -336,6 +337,10 @@ impl Backing for Heap {
 
     fn before_special(&self, _: &Space, _: Span) -> Result<()> {
         Ok(())
+    }
+
+    fn before_use(&self, space: &Space, span: Span) -> Result<()> {
+        if self.make_room(space, span, READ_WRITE)? { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
     /// The memory stays heap, and is renewed when it is given back.
@@ -404,23 +409,36 @@ impl Backing for Heap {
     unsafe fn relocate(&self, space: Guard<'_, Space>, asked: Remap) -> Result<usize> {
         let Remap { source, length, to, .. } = asked;
         let kept = Span { start: source.start, length: source.length.min(length) };
-        let parts = sys::parts_of(kept).map_err(|_| Errno::ENOMEM)?;
-        let is_reserved = space.used_in(source) == 0;
         let is_plain = space.is_plain(source);
         drop(space);
+        if !is_plain {
+            each_part(kept, |part| may_change(&part))?;
+            let first = sys::first_part(source).map_err(|_| Errno::ENOMEM)?;
+            // So the kernel answers for what is more than one VMA.
+            if length > source.length && first.span != source {
+                return Err(Errno::EFAULT);
+            }
+        }
         let fixed = if asked.has(MREMAP_FIXED) { MAP_FIXED } else { 0 };
-        let protection = if is_reserved { PROT_NONE } else { READ_WRITE };
+        let protection = if is_plain { READ_WRITE } else { PROT_NONE };
         let mut target = Mmap::anywhere(length, protection, MAP_NORESERVE | fixed);
         target.address = if fixed != 0 { to } else { 0 };
         let process = crate::areas::shared().ok_or(Errno::ENOMEM)?;
         // SAFETY: the caller's promise.
         let start = unsafe { map(process, target) }?;
-        if !is_reserved {
-            // SAFETY: both are the program's, and do not overlap.
-            unsafe { copy(&parts, source.start, start) };
-        }
-        if !is_plain {
-            keep_rights(process, &parts, source, Span { start, length });
+        let target = Span { start, length };
+        if is_plain {
+            // SAFETY: both are the program's, may be read and written, and do not overlap.
+            unsafe { copy(kept, start) };
+        } else {
+            let copied = each_part(kept, |part| self.copy_part(process, &part, source, target));
+            if copied.is_err() {
+                // SAFETY: the copy is nobody's.
+                let _ = unsafe { unmap(process, start, length) };
+                return Err(Errno::ENOMEM);
+            }
+            // Nobody can tell cheaply whether the program wanted it so.
+            sys::leave_out_of_dumps(target);
         }
         let mut space = self.areas.space.take();
         if asked.has(MREMAP_DONTUNMAP) {
@@ -564,7 +582,7 @@ impl Backing for Heap {
             }
             Wanted::Unmap => {
                 pager.discard(part);
-                pager.advise(part, Advised::Nothing);
+                pager.forget_advice(part);
                 Ok(())
             }
             Wanted::Advise => {
@@ -584,43 +602,66 @@ const fn is_heap(asked: Mmap) -> bool {
     asked.flags & WANTED == WANTED && asked.flags & !ALLOWED == 0
 }
 
-/// Copies parts of the program's memory, which begin at `from`, to a place that may be written to. A part that the program may not read
-/// can be read meanwhile.
+/// Does something with each part of memory of the program's.
+fn each_part(of: Span, mut act: impl FnMut(Part) -> Result<()>) -> Result<()> {
+    let mut rest = of;
+    while rest.length > 0 {
+        let part = sys::first_part(rest).map_err(|_| Errno::ENOMEM)?;
+        act(part)?;
+        rest = Span { start: part.span.end(), length: rest.end() - part.span.end() };
+    }
+    Ok(())
+}
+
+/// Asks the kernel whether the program may change what a part of its memory is: not where it is sealed.
+fn may_change(part: &Part) -> Result<()> {
+    // SAFETY: the part has this protection.
+    unsafe { sys::mprotect(part.span, part.protection) }.map(|_| ())
+}
+
+/// Copies memory of the program's.
 ///
 /// # Safety
-/// All is the program's, and does not overlap.
-unsafe fn copy(parts: &[Part], from: usize, to: usize) {
-    for Part { span, protection } in parts {
-        // SAFETY: the part is the program's, which is about to lose it.
-        let change = |protection| unsafe { sys::mprotect(*span, protection) };
-        let is_readable = protection & libc::PROT_READ != 0;
-        if is_readable || change(libc::PROT_READ).is_ok() {
-            let target = to + (span.start - from);
-            // SAFETY: the caller's promise.
-            unsafe {
-                core::ptr::copy_nonoverlapping(
-                    span.start as *const u8,
-                    target as *mut u8,
-                    span.length,
-                );
-            }
-        }
-        if !is_readable {
-            let _ = change(*protection);
-        }
+/// It may be read, the place may be written to, and they do not overlap.
+unsafe fn copy(from: Span, to: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::ptr::copy_nonoverlapping(from.start as *const u8, to as *mut u8, from.length);
     }
 }
 
-/// Gives a copy of memory the rights that its parts had, and what it is longer those of the last.
-fn keep_rights(process: &Process, parts: &[Part], from: Span, to: Span) {
-    for (at, Part { span, protection }) in parts.iter().enumerate() {
+impl Heap {
+    /// Copies a part of `from` to its place in `to`, which is reserved memory, and gives the copy the same rights: of the last part
+    /// all that follows. A part that the program may not read can be read meanwhile.
+    fn copy_part(&self, process: &Process, part: &Part, from: Span, to: Span) -> Result<()> {
+        let Part { span, protection } = *part;
         let start = to.start + (span.start - from.start);
-        let end = if at + 1 == parts.len() { to.end() } else { start + span.length };
-        let target = Span { start, length: end - start };
-        // SAFETY: the copy is the program's.
-        let change = || unsafe { sys::mprotect(target, *protection) };
-        let _ = protect(process, target.start, target.length, *protection, &change);
+        let is_last = span.end() == from.end() || start + span.length == to.end();
+        let end = if is_last { to.end() } else { start + span.length };
+        let whole = Span { start, length: end - start };
+        let give = |protection| {
+            // SAFETY: the copy is the program's.
+            let change = || unsafe { sys::mprotect(whole, protection) };
+            protect(process, whole.start, whole.length, protection, &change).map(|_| ())
+        };
+        let holds_nothing = self.areas.space.take().used_in(span) == 0;
+        if !holds_nothing {
+            // SAFETY: the part is the program's, which is about to lose it.
+            let change = |protection| unsafe { sys::mprotect(span, protection) };
+            let is_readable = protection & libc::PROT_READ != 0;
+            if !is_readable {
+                change(libc::PROT_READ)?;
+            }
+            let opened = give(READ_WRITE);
+            if opened.is_ok() {
+                // SAFETY: both are the program's, can be read and written now, and do not overlap.
+                unsafe { copy(span, start) };
+            }
+            if !is_readable {
+                change(protection)?;
+            }
+            opened?;
+        }
+        give(protection)
     }
-    // Nobody can tell cheaply whether the program wanted it so.
-    sys::leave_out_of_dumps(to);
 }

@@ -194,8 +194,8 @@ impl Pager {
     /// # Errors
     /// As of [`Family::make_room`].
     pub(crate) fn make_room(&self, length: usize) -> Result<()> {
-        let pages = length.div_ceil(PAGE);
-        self.space.with(|space| space.family().make_room(pages, self.file.descriptor()))
+        let family = self.space.with(|space| *space.family());
+        family.make_room(length.div_ceil(PAGE), self.file.descriptor())
     }
 
     /// Makes a part of the areas heap again that was mapped anew and holds nothing.

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "moves memory and drops what is in the file")]
 
-use super::file::behind;
+use super::file::{FilePage, FileSpace, behind};
 use super::table::{Hash, Pages, Queue, Range, State, Taken, Work};
 use super::{PER_RANGE, Pager, bytes};
 use crate::areas::Areas;
@@ -13,6 +13,10 @@ use superpage_policy::promotion::Outcome;
 /// Attempts to have a page when none is free. With one attempt 29 pages more than there may be were taken while 512 MiB went through
 /// 256 MiB of memory, with two, eight or 32 attempts none (three rounds).
 const ATTEMPTS: usize = 2;
+
+/// Base pages of which one is to leave: those that are pinned, or in a range that somebody is changing, stay. With 1 to 128 of them
+/// times are not told apart where none is pinned.
+const TRIED: usize = 32;
 
 /// The outcome of a worker's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,10 +282,21 @@ impl Pager {
         Some(before.place)
     }
 
+    /// Takes a page of the file, which grows if it has to.
+    fn take_page_of_file(&self) -> Option<FilePage> {
+        let found = self.space.with(FileSpace::take_page);
+        if found.is_some() {
+            return found;
+        }
+        let family = self.space.with(|space| *space.family());
+        family.make_more_room(self.file.descriptor()).ok()?;
+        self.space.with(FileSpace::take_page)
+    }
+
     /// Writes a huge page of the pool to fresh places in the file.
     fn write_huge(&self, range: usize, place: u32, after: &mut Range) -> Result<()> {
         let from = self.place(place).start;
-        if let Some(first) = self.space.with(|space| space.take_range()) {
+        if let Some(first) = self.space.with(FileSpace::take_range) {
             // SAFETY: the page is in the pool and taken.
             let written = unsafe { self.file.write(first, PER_RANGE, from) };
             if written.is_err() {
@@ -316,7 +331,7 @@ impl Pager {
     }
 
     fn write_page(&self, range: usize, index: usize, from: usize, after: &mut Range) -> Result<()> {
-        let page = self.space.with(|space| space.take_page()).ok_or(Errno::ENOSPC)?;
+        let page = self.take_page_of_file().ok_or(Errno::ENOSPC)?;
         // SAFETY: the caller's page holds what is to be written, and nobody changes it.
         let written = unsafe { self.file.write(page, 1, from) };
         match written {
@@ -357,11 +372,15 @@ impl Pager {
 
     /// Makes a base page free; whether one is.
     pub(super) fn reclaim_base(&self, areas: &Areas) -> bool {
-        let Some((range, index)) = self.next_base(areas) else { return self.reclaim_range() };
-        self.evict_base(range, index).unwrap_or_else(|| {
-            self.keep_base(areas, range, index);
-            false
-        })
+        for _ in 0..TRIED {
+            let Some((range, index)) = self.next_base(areas) else { return self.reclaim_range() };
+            match self.evict_base(range, index) {
+                Some(true) => return true,
+                Some(false) => {}
+                None => self.keep_base(areas, range, index),
+            }
+        }
+        false
     }
 
     /// Makes the base pages of a range free of which the policy knows nothing, because a huge page could not be put in

@@ -160,10 +160,7 @@ impl Pager {
 
     fn bring_in(&self, areas: &Areas, touch: &Touch, before: Range) -> Range {
         let Touch { range, index, is_next, .. } = *touch;
-        let wanted = match before.advised {
-            Advised::Random => Wanted::Base,
-            Advised::Nothing | Advised::Sequential => self.choose(areas, range, index, &before),
-        };
+        let wanted = self.choose(areas, range, index, &before);
         // The kernel puts no huge page where the program may not write.
         let is_protected = || before.is_protected && self.is_protected(self.span(range));
         if before.state == State::Out

@@ -44,6 +44,21 @@ pub(crate) fn make_longer(descriptor: &Descriptor, length: u64) -> Result<()> {
     unsafe { syscall!(Sysno::ftruncate, descriptor.0, length) }.map(|_| ())
 }
 
+/// The bytes that the file system of a file has room for, without what it keeps for root; as many as there can be where it does not say
+/// how large it is.
+pub(crate) fn available_for(file: &Descriptor) -> Result<u64> {
+    // SAFETY: zero bytes are a description.
+    let mut found: libc::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes the description.
+    unsafe { syscall!(Sysno::fstatfs, file.0, &raw mut found) }?;
+    let has_size = found.f_blocks > 0;
+    Ok(if has_size {
+        found.f_bavail.saturating_mul(found.f_bsize.cast_unsigned())
+    } else {
+        u64::MAX
+    })
+}
+
 /// Opens a file, closed again by exec.
 pub(crate) fn open(path: &CStr, flags: i32) -> Result<Descriptor> {
     let flags = flags | libc::O_CLOEXEC;

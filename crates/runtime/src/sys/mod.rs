@@ -22,8 +22,8 @@ use superpage_units::GIGANTIC_PAGE_BYTES;
 pub(crate) use clock::now;
 pub(crate) use epoll::{epoll_for_one, epoll_wait, wait_for_input};
 pub(crate) use file::{
-    Descriptor, close, close_all, close_all_but, complain, descriptor_of, entries, file_identity,
-    file_length, make_longer, may_access, number, open, read, read_at, read_link,
+    Descriptor, available_for, close, close_all, close_all_but, complain, descriptor_of, entries,
+    file_identity, file_length, make_longer, may_access, number, open, read, read_at, read_link,
     share_descriptors,
 };
 pub(crate) use futex::{
@@ -36,7 +36,7 @@ pub(crate) use mapping::{
 };
 pub(crate) use pagemap::{HUGE_PAGE, PRESENT, Pagemap, SWAPPED, ZERO};
 pub(crate) use process::{drop_rights, end_process, parent, process, thread};
-pub(crate) use procmap::{Part, is_writable, parts_of, vma_at};
+pub(crate) use procmap::{Part, first_part, is_writable, vma_at};
 pub(crate) use random::random;
 pub(crate) use signals::{SignalMask, set_signal_mask};
 pub(crate) use syscalls::Errno;

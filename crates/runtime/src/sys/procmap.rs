@@ -2,7 +2,6 @@
 
 use super::pagemap::{errno, span};
 use super::{Errno, Result, Span};
-use alloc::vec::Vec;
 use superpage_uapi::file::File;
 use superpage_uapi::procmap_query::{Vma, Which, vma};
 use superpage_units::VirtAddr;
@@ -31,29 +30,20 @@ pub(crate) struct Part {
     pub(crate) protection: i32,
 }
 
-/// The parts that a span has, each of one protection.
+/// The first part of a span.
 ///
 /// # Errors
-/// EINVAL where not all of it is private anonymous memory, and as of [`vma_at`].
-pub(crate) fn parts_of(whole: Span) -> Result<Vec<Part>> {
-    let (mut parts, mut at) = (Vec::new(), whole.start);
-    while at < whole.end() {
-        let vma = query(at)?;
-        if !vma.is_private_anonymous {
-            return Err(Errno::EINVAL);
-        }
-        let rights = [
-            (vma.is_readable, libc::PROT_READ),
-            (vma.is_writable, libc::PROT_WRITE),
-            (vma.is_executable, libc::PROT_EXEC),
-        ];
-        let protection = rights.iter().filter(|(has, _)| *has).map(|(_, right)| right).sum();
-        let rest = Span { start: at, length: whole.end() - at };
-        let span = span(vma.start, vma.end).overlap(rest).ok_or(Errno::EINVAL)?;
-        parts.push(Part { span, protection });
-        at = span.end();
-    }
-    Ok(parts)
+/// EINVAL where it is not private anonymous memory, and as of [`vma_at`].
+pub(crate) fn first_part(of: Span) -> Result<Part> {
+    let vma = query(of.start)?;
+    let rights = [
+        (vma.is_readable, libc::PROT_READ),
+        (vma.is_writable, libc::PROT_WRITE),
+        (vma.is_executable, libc::PROT_EXEC),
+    ];
+    let protection = rights.iter().filter(|(has, _)| *has).map(|(_, right)| right).sum();
+    let span = span(vma.start, vma.end).overlap(of).filter(|_| vma.is_private_anonymous);
+    span.map(|span| Part { span, protection }).ok_or(Errno::EINVAL)
 }
 
 fn query(address: usize) -> Result<Vma> {

@@ -89,7 +89,8 @@ impl HeapFile {
         })?;
         if !arguments.quiet && !may_pass_the_cache(&file) {
             show::note(&format!(
-                "the file system of {} has no direct I/O (O_DIRECT): what leaves the heap's memory is in the page cache too,                  which the kernel gives up when memory is short",
+                "the file system of {} has no direct I/O (O_DIRECT): what leaves the heap's memory is in the page cache too, \
+                 which the kernel gives up when memory is short",
                 path.display()
             ));
         }
