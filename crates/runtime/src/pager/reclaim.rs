@@ -346,7 +346,8 @@ impl Pager {
         let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
             return;
         };
-        let is_out = before.state == State::Out && before.stored > 0 && !before.is_mixed;
+        let is_whole = !before.is_mixed && !self.is_cut(range);
+        let is_out = before.state == State::Out && before.stored > 0 && is_whole;
         let taken = is_out.then(|| self.table.with(|table| table.take_page())).flatten();
         let Some(taken) = taken.and_then(|taken| self.filled(taken)) else {
             self.settle(range, &before, before);

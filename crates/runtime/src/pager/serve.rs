@@ -90,13 +90,15 @@ impl Pager {
         }
     }
 
-    /// Has base pages leave where there are more than there may be: the workers are slower than the program. While those that
-    /// there are do not leave, because they are locked or pinned, it tries so rarely as a worker does at first.
+    /// Has base pages leave until there are no more than there may be: the workers are slower than the program, and a range that gets
+    /// no huge page has 512 at once. While those that there are do not leave, because they are locked or pinned, it tries so rarely
+    /// as a worker does at first.
     fn keep_to_size(&self, areas: &Areas) {
         let is_stuck = || sys::now().0 < self.base_stuck_until.load(Relaxed);
-        if self.table.with(|table| table.is_base_over()) && !is_stuck() && !self.reclaim_base(areas)
-        {
-            self.base_stuck_until.store(sys::now().0 + SHORTEST_REST.0, Relaxed);
+        while self.table.with(|table| table.is_base_over()) && !is_stuck() {
+            if !self.reclaim_base(areas) {
+                self.base_stuck_until.store(sys::now().0 + SHORTEST_REST.0, Relaxed);
+            }
         }
     }
 
@@ -167,6 +169,7 @@ impl Pager {
             && !before.is_mixed
             && !is_protected()
             && (wanted == Wanted::Huge || is_next)
+            && !self.is_cut(range)
             && let Some(after) = self.bring_in_huge(range, before)
         {
             self.counters.heap.huge_faults.fetch_add(1, Relaxed);
