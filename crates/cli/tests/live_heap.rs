@@ -62,6 +62,7 @@ fn parts() -> Vec<Test> {
         ("protected_memory_leaves", able.clone(), || plays(&["protects-all"])),
         ("mlock_keeps_pages_in_memory", able.clone(), || plays(&["locks"])),
         ("no_more_is_in_memory_than_asked", able.clone(), || plays(&["bounded", "84"])),
+        ("pieces_of_ranges_are_no_more_than_they_are", able.clone(), || plays(&["pieces", "84"])),
         ("not_all_of_a_heap_is_locked", able.clone(), || plays(&["locks-all"])),
         ("guards_are_kept_or_refused", able.clone(), || plays(&["guards"])),
         ("parent_and_child_write_apart", able.clone(), || plays(&["forks"])),

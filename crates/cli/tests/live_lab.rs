@@ -358,7 +358,8 @@ fn programs_that_fit() -> Ended {
         // 188,416 bytes of 124 MB.
         let (read, written) = (bytes("read_bytes")?, bytes("written_bytes")?);
         ensure!(read < bytes("size_bytes")? / 100.0, "a program that has room read: {rows:?}");
-        ensure!(written == 0.0, "a program that has room wrote: {rows:?}");
+        // The file becomes longer as the program maps memory, of which the file system notes 4 to 8 KiB (/proc/PID/io).
+        ensure!(written < bytes("size_bytes")? / 1000.0, "a program that has room wrote: {rows:?}");
         ensure!(number(&rows, case, "no-heap", "huge_share")? < 0.5, "huge pages: {rows:?}");
         ensure!(number(&rows, case, "xheap", "huge_share")? > 0.8, "base pages: {rows:?}");
         ensure!(number(&rows, case, "xheap", "over_no_heap")? > 0.5, "{rows:?}");

@@ -131,6 +131,31 @@ static int bounded(int mib) {
     return 0;
 }
 
+// A reservation of which a piece of each 2 MiB may be used, as collectors commit memory. Not more than so many MiB may be in memory.
+static int pieces(int mib) {
+    enum { RANGES = 300, PIECE = 16 };
+    char *memory = mmap(NULL, RANGES * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    size_t seen = 0;
+    for (int round = 0; round < 3; round++)
+        for (size_t range = 0; range < RANGES; range++) {
+            char *piece = memory + range * HUGE;
+            if (round == 0) CHECK(mprotect(piece, PIECE * PAGE, PROT_READ | PROT_WRITE) == 0);
+            for (size_t page = 0; page < PIECE; page++) {
+                uint64_t *word = words(piece + page * PAGE);
+                CHECK(*word == (round == 0 ? 0 : range * PIECE + page + 1));
+                *word = range * PIECE + page + 1;
+            }
+            if (range % 16 == 0) {
+                size_t now = anonymous();
+                seen = now > seen ? now : seen;
+            }
+        }
+    if (seen > (size_t)mib * MIB) printf("%zu bytes were in memory\n", seen);
+    CHECK(seen <= (size_t)mib * MIB);
+    return 0;
+}
+
 static atomic_int is_over;
 // Words of a page: those of the counting thread, and of the two that spin.
 enum { COUNT = 3, SPIN = 100, STILL = 200 };
@@ -1085,6 +1110,7 @@ static const struct {
 } parts[] = {
     {"orders", orders, NULL},
     {"bounded", NULL, bounded},
+    {"pieces", NULL, pieces},
     {"counters", NULL, counters},
     {"by-the-kernel", by_the_kernel, NULL},
     {"direct-reads", NULL, direct_reads},
