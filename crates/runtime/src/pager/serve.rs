@@ -90,14 +90,21 @@ impl Pager {
         }
     }
 
-    /// Has base pages leave until there are no more than there may be: the workers are slower than the program, and a range that gets
-    /// no huge page has 512 at once. While those that there are do not leave, because they are locked or pinned, it tries so rarely
-    /// as a worker does at first.
+    /// Has a base page leave where there are more than there may be: the workers are slower than the program. All leave that are more
+    /// than those of a range: a range that gets no huge page has 512 at once, while memory that goes back to huge pages leaves so
+    /// many to the workers. While those that there are do not leave, because they are locked or pinned, it tries so rarely as a
+    /// worker does at first.
     fn keep_to_size(&self, areas: &Areas) {
-        let is_stuck = || sys::now().0 < self.base_stuck_until.load(Relaxed);
-        while self.table.with(|table| table.is_base_over()) && !is_stuck() {
+        loop {
+            let over = self.table.with(|table| table.base_over());
+            if over == 0 || sys::now().0 < self.base_stuck_until.load(Relaxed) {
+                return;
+            }
             if !self.reclaim_base(areas) {
                 self.base_stuck_until.store(sys::now().0 + SHORTEST_REST.0, Relaxed);
+            }
+            if over <= PER_RANGE {
+                return;
             }
         }
     }

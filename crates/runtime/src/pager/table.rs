@@ -695,9 +695,9 @@ impl Table {
         (self.most / 64).clamp(2, 8).min(self.most / 2)
     }
 
-    /// Whether there are more base pages than there may be, and pages may leave.
-    pub(super) fn is_base_over(&self) -> bool {
-        self.base > self.base_most && !self.is_held
+    /// The base pages that there are more than there may be, as far as pages may leave.
+    pub(super) fn base_over(&self) -> usize {
+        if self.is_held { 0 } else { self.base.saturating_sub(self.base_most) }
     }
 
     /// Whether fewer base pages are free than a worker leaves.
