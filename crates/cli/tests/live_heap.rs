@@ -403,7 +403,7 @@ fn a_truncated_file_is_no_wrong_data() -> Ended {
     for what in ["r", "w"] {
         let mut waiting = Waiting::start(Path::new(DISK))?;
         let other = Waiting::start(Path::new(DISK))?;
-        // It can have no more memory afterwards than before.
+        // The program maps its memory before: the library maps nothing more once the file is truncated.
         ensure!(waiting.ask(what)? == "right", "it is not right before");
         File::options().write(true).open(waiting.file()?)?.set_len(0)?;
         waiting.tell(what)?;

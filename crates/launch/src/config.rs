@@ -69,7 +69,7 @@ impl fmt::Display for OpenFile {
 pub struct Heap {
     /// Its file.
     pub file: OpenFile,
-    /// The most that the program may have in it. The file has as much as is mapped, and [`SPARE`], for each process.
+    /// The most that the program may map in it. For each process the file has what that has mapped, and [`SPARE`].
     pub size: Bytes,
     /// The memory that the heap may take.
     pub memory: Bytes,

@@ -1,4 +1,4 @@
-//! What a program says of how it will use a heap (madvise), and mappings as large as the heap.
+//! Programs that say how they will use a heap (madvise), and mappings as large as the heap.
 
 use super::common::machine::Test;
 use super::common::{Ended, number, without};
@@ -37,7 +37,8 @@ fn report_on(script: &str) -> Result<Value, Failed> {
     report_of(&[], &["python3", "-c", &format!("{MEMORY}{script}")]).map(|(_, report)| report)
 }
 
-/// What the heap's report says of a program that goes on from [`MEMORY`], and has much more than its memory.
+/// The heap's part of the report on a program that goes on from [`MEMORY`]. The program must have read and written more than the
+/// heap's memory.
 fn heap_of(script: &str) -> Result<Value, Failed> {
     let report = report_on(script)?;
     was_paged(&report)?;

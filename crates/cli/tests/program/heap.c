@@ -131,7 +131,7 @@ static int bounded(int mib) {
     return 0;
 }
 
-// A reservation of which a piece of each 2 MiB may be used, as collectors commit memory. Not more than so many MiB may be in memory.
+// A reservation of which a piece of each 2 MiB may be used, as collectors commit memory. Not more than `mib` MiB may be in memory.
 static int pieces(int mib) {
     enum { RANGES = 300, PIECE = 16 };
     char *memory = mmap(NULL, RANGES * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,5 +1,5 @@
-//! What the program says of how it will use its memory (madvise), as the pager follows it. It is about whole ranges; of those that it
-//! names in part only, what is to be read ahead is followed.
+//! The program's advice about its memory (madvise), as the pager follows it. The pager keeps advice for ranges of 2 MiB that the
+//! program names as a whole; it reads ahead also those that are named in part.
 //!
 //! The paper takes such advice about page sizes only (section 2.2).
 

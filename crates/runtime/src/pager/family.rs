@@ -171,8 +171,8 @@ impl Family {
         }
     }
 
-    /// Has room in the file for so many pages, and for those of [`SPARE`], with which pages are written to fresh places while all
-    /// others are in use. What there was stays where there is no more.
+    /// Makes room in the file for `pages`, and for the pages of [`SPARE`], with which pages are written to fresh places while all
+    /// others are in use. Where that fails, the member keeps the room that it had.
     ///
     /// # Errors
     /// ENOSPC of a device, EIO of a file that was truncated, and what the kernel says.
@@ -184,7 +184,8 @@ impl Family {
         self.grow(file).inspect_err(|_| member.room.store(before, SeqCst))
     }
 
-    /// Has room for as many pages more as [`SPARE`] has. Ranges are written as a whole, also what of them the program has not.
+    /// Makes room for the pages of [`SPARE`] more. The pager writes ranges as a whole, also the parts of them that the program has
+    /// not mapped.
     ///
     /// # Errors
     /// As of [`Family::make_room`], and ENOSPC where the member has its share.

@@ -30,7 +30,7 @@ use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
     MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE,
 };
-use superpage_launch::{Heap as Config, OpenFile};
+use superpage_launch::{Heap as Config, OpenFile, SPARE};
 use superpage_units::Pid;
 
 /// The heap in which the program's memory lives.
@@ -69,7 +69,7 @@ numbered! {
         Renew,
         /// Have the pager stand still, so that the child of a fork can have one of its own.
         StandStill,
-        /// Have room in the file for as many bytes as the part has.
+        /// Make room in the file for the length of the part.
         MakeRoom,
         /// Empty a part of the heap that the program has unmapped.
         Unmap,
@@ -89,9 +89,6 @@ const FOLLOWED: [i32; 6] = [
     libc::MADV_COLD,
     libc::MADV_PAGEOUT,
 ];
-
-/// The bytes for which room is made in the file at a time, where the disk has so many.
-const STEP: usize = 64 << 20;
 
 impl Heap {
     pub(crate) fn new(areas: &'static Areas, config: Config, parent: Pid, file: OpenFile) -> Self {
@@ -156,10 +153,11 @@ impl Heap {
             return Ok(false);
         }
         if needed > self.room.load(Relaxed) {
+            let step = sys::to_usize(SPARE.0);
             let made = |length: &usize| {
                 self.request(Wanted::MakeRoom, Span { start: 0, length: *length }) == Answer::Done
             };
-            let room = [needed.next_multiple_of(STEP).min(most), needed].into_iter().find(made);
+            let room = [needed.next_multiple_of(step).min(most), needed].into_iter().find(made);
             self.room.store(room.ok_or(Errno::ENOMEM)?, Relaxed);
         }
         Ok(true)
@@ -414,7 +412,7 @@ impl Backing for Heap {
         if !is_plain {
             each_part(kept, |part| may_change(&part))?;
             let first = sys::first_part(source).map_err(|_| Errno::ENOMEM)?;
-            // So the kernel answers for what is more than one VMA.
+            // The kernel answers this where the source is more than one VMA.
             if length > source.length && first.span != source {
                 return Err(Errno::EFAULT);
             }
@@ -622,7 +620,7 @@ fn may_change(part: &Part) -> Result<()> {
 /// Copies memory of the program's.
 ///
 /// # Safety
-/// It may be read, the place may be written to, and they do not overlap.
+/// The memory may be read, the place may be written to, and the two do not overlap.
 unsafe fn copy(from: Span, to: usize) {
     // SAFETY: the caller's promise.
     unsafe {

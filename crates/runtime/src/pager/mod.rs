@@ -189,7 +189,7 @@ impl Pager {
         })
     }
 
-    /// Has room in the file for so many bytes of the program's memory.
+    /// Makes room in the file for `length` bytes of the program's memory.
     ///
     /// # Errors
     /// As of [`Family::make_room`].

@@ -627,7 +627,7 @@ impl Table {
         self.range(range).map_or(Advised::Nothing, |range| range.advised)
     }
 
-    /// Has ranges read ahead that the program will need, as many as half of the huge pages.
+    /// Has ranges read ahead that the program will need, at the most half of the huge pages that there may be.
     pub(super) fn will_need(&mut self, ranges: Indices<usize>) {
         ranges.take(self.most / 2).for_each(|range| self.have_read(range));
     }

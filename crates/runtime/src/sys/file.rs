@@ -44,8 +44,8 @@ pub(crate) fn make_longer(descriptor: &Descriptor, length: u64) -> Result<()> {
     unsafe { syscall!(Sysno::ftruncate, descriptor.0, length) }.map(|_| ())
 }
 
-/// The bytes that the file system of a file has room for, without what it keeps for root; as many as there can be where it does not say
-/// how large it is.
+/// The bytes that the file system of a file has room for, without what it keeps for root; `u64::MAX` where it does not say how
+/// large it is (tmpfs without a limit).
 pub(crate) fn available_for(file: &Descriptor) -> Result<u64> {
     // SAFETY: zero bytes are a description.
     let mut found: libc::statfs = unsafe { core::mem::zeroed() };

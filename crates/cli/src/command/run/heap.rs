@@ -70,7 +70,7 @@ impl HeapFile {
         }
         let keep_available =
             arguments.keep_available.map_or(Bytes::ZERO, |size| in_bytes(size, whole));
-        // What the program has beside its data may take as much as the memory, and malloc takes arenas of 64 MiB.
+        // Beside one mapping of `--heap-size` the program may map `--memory`, and malloc takes an arena of 64 MiB.
         let (least, size) = (size, size + memory + SPARE);
         if path == Path::new(COMPRESSED) {
             let (zram, file) = device(size + SPARE)?;
