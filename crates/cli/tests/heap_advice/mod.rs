@@ -61,45 +61,44 @@ for at in range(0, len(held), 4096):
     Ok(())
 }
 
-fn in_order() -> Ended {
-    let script = |advice: &str| {
-        format!(
-            "
-held = memory(160)
-fill(held)
-{advice}
-for first in range(0, 20):
-    for at in range(first * 8 << 20, (first * 8 + 4) << 20, 4096):
-        check(held, at)
-"
-        )
+/// Runs a program with this line in the place of `ADVICE` and without: more ranges must be read ahead with it.
+fn reads_more_ahead(advice: &str, script: &str) -> Ended {
+    let ahead = |line: &str| {
+        let report = report_on(&script.replace("ADVICE", line))?;
+        number(&report["heap"], "read_ahead")
     };
-    let [advised, not] = ["held.madvise(mmap.MADV_SEQUENTIAL)", ""].map(|it| heap_of(&script(it)));
-    let (advised, not) = (number(&advised?, "read_ahead")?, number(&not?, "read_ahead")?);
+    let (advised, not) = (ahead(advice)?, ahead("")?);
     ensure!(advised > not, "{advised} ranges were read ahead with the advice, {not} without");
     Ok(())
 }
 
+fn in_order() -> Ended {
+    reads_more_ahead(
+        "held.madvise(mmap.MADV_SEQUENTIAL)",
+        "
+held = memory(160)
+fill(held)
+ADVICE
+for first in range(0, 20):
+    for at in range(first * 8 << 20, (first * 8 + 4) << 20, 4096):
+        check(held, at)
+",
+    )
+}
+
 fn will_be_needed() -> Ended {
-    let script = |advice: &str| {
-        format!(
-            "
+    reads_more_ahead(
+        "held.madvise(mmap.MADV_WILLNEED)",
+        "
 held = memory(160)
 fill(held)
 held.madvise(mmap.MADV_RANDOM)
-{advice}
+ADVICE
 time.sleep(1)
 for at in range(0, len(held), 1 << 21):
     check(held, at)
-"
-        )
-    };
-    let needed = "held.madvise(mmap.MADV_WILLNEED)";
-    let [advised, not] = [needed, ""].map(|it| report_on(&script(it)));
-    let ahead = |report: Value| number(&report["heap"], "read_ahead");
-    let (advised, not) = (ahead(advised?)?, ahead(not?)?);
-    ensure!(advised > not, "{advised} ranges were read ahead with the advice, {not} without");
-    Ok(())
+",
+    )
 }
 
 fn of_any_kind() -> Ended {
