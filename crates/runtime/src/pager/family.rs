@@ -181,7 +181,10 @@ impl Family {
         let wanted = (pages + sys::to_usize(SPARE.0) / PAGE).min(self.share) as u64;
         let before = member.room.fetch_max(wanted, SeqCst);
         self.reap(file);
-        self.grow(file).inspect_err(|_| member.room.store(before, SeqCst))
+        self.grow(file).inspect_err(|_| {
+            // Another thread may have made more room meanwhile.
+            let _ = member.room.compare_exchange(wanted, before, SeqCst, SeqCst);
+        })
     }
 
     /// Makes room for the pages of [`SPARE`] more. The pager writes ranges as a whole, also the parts of them that the program has

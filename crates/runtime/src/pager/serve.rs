@@ -90,10 +90,10 @@ impl Pager {
         }
     }
 
-    /// Has a base page leave where there are more than there may be: the workers are slower than the program. All leave that are more
-    /// than those of a range: a range that gets no huge page has 512 at once, while memory that goes back to huge pages leaves so
-    /// many to the workers. While those that there are do not leave, because they are locked or pinned, it tries so rarely as a
-    /// worker does at first.
+    /// Has a base page leave where there are more than there may be: the workers are slower than the program. Where there are more
+    /// than 512 too many, this thread has them leave until 512 are: a range that gets no huge page brings 512 at once. The last 512
+    /// are the workers', to whom memory that goes back to huge pages leaves them. While no base page leaves, because all are locked or
+    /// pinned, this thread tries once in 10 ms.
     fn keep_to_size(&self, areas: &Areas) {
         loop {
             let over = self.table.with(|table| table.base_over());

@@ -71,15 +71,15 @@ pub(super) struct Range {
     pub(super) is_protected: bool,
     /// Whether a fault came while it was busy.
     pub(super) was_touched: bool,
-    /// How the program goes through it, as it has said.
+    /// The program's advice about it.
     pub(super) advised: Advised,
 }
 
-/// How the program goes through a range, as it has said with madvise. All zero bytes are that it has said nothing.
+/// How the program goes through a range, by its advice (madvise). All zero bytes are no advice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Advised {
-    /// It has said nothing (MADV_NORMAL).
+    /// The program has given no advice (MADV_NORMAL).
     #[default]
     Nothing = 0,
     /// Here and there: nothing is read ahead, and base pages serve its faults (MADV_RANDOM).
@@ -622,7 +622,7 @@ impl Table {
         Bytes((self.made * HUGE + self.base * PAGE) as u64)
     }
 
-    /// How the program goes through a range, as it has said.
+    /// The program's advice about a range.
     pub(super) fn advised(&self, range: usize) -> Advised {
         self.range(range).map_or(Advised::Nothing, |range| range.advised)
     }
