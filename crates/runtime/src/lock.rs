@@ -14,6 +14,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 const FREE: u32 = 0;
+/// Held by one of the library's own threads. No thread has this number: the kernel's are lower.
+const OURS: u32 = 1 << 30;
 /// The bit that says that threads wait, beside the number of the thread that holds the lock: the kernel's numbers are lower.
 const WAITED_FOR: u32 = 1 << 31;
 
@@ -28,7 +30,16 @@ impl RawLock {
 
     /// Takes it. Who waits asks once a second whether the holder has ended: the kernel may end one thread alone (seccomp).
     pub(crate) fn take(&self) {
-        let mut held_by = sys::thread();
+        self.take_as(sys::thread());
+    }
+
+    /// Takes it for one of the library's own threads, whose number is not asked for: that is a system call. Who waits asks whether
+    /// any of them has ended.
+    pub(crate) fn take_own(&self) {
+        self.take_as(OURS);
+    }
+
+    fn take_as(&self, mut held_by: u32) {
         loop {
             match self.0.compare_exchange(FREE, held_by, Acquire, Relaxed) {
                 Ok(_) => return,
@@ -48,7 +59,7 @@ impl RawLock {
             return;
         }
         sys::futex_wait_for(&self.0, waited_for, sys::LOOK);
-        if self.0.load(SeqCst) == waited_for && self.is_left_held(thread::has_ended) {
+        if self.0.load(SeqCst) == waited_for && self.is_left_held(has_ended) {
             end::for_lack_of_a_thread();
         }
     }
@@ -71,6 +82,11 @@ impl RawLock {
     }
 }
 
+/// Whether the holder of a lock has ended.
+fn has_ended(holder: u32) -> bool {
+    if holder == OURS { thread::one_has_ended() } else { thread::has_ended(holder) }
+}
+
 /// A value that one thread uses at a time. For the library's own threads, whose signals are blocked, and for moments in
 /// which nothing can fault.
 #[derive(Debug)]
@@ -89,7 +105,7 @@ impl<T> OwnLock<T> {
 
     /// Works on the value, which nobody else does meanwhile.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        self.raw.take();
+        self.raw.take_own();
         // SAFETY: the lock is held.
         let done = work(unsafe { &mut *self.value.get() });
         self.raw.give_back();

@@ -5,6 +5,7 @@ use super::table::{Advised, Range, State};
 use crate::areas::Areas;
 use crate::decider::vma;
 use crate::sys;
+use alloc::vec::Vec;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{
     AccessBits, Act, Action, Attempt, Cause, Fault, Footprint, Outcome, Pool, Pools, RangeView,
@@ -76,15 +77,23 @@ impl Pager {
         self.table.with(|table| table.may_promote = true);
     }
 
-    /// The base page that is to leave memory.
-    pub(super) fn next_base(&self, areas: &Areas) -> Option<(usize, usize)> {
+    /// The base pages that are to leave memory, at most so many: the range of each, and its number there.
+    pub(super) fn next_base(&self, areas: &Areas, most: usize) -> Vec<(usize, usize)> {
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
         let mut heap = Machine::of(self, Spare::Reclaimed);
-        let evict = areas.decider.ask(self.counters, |policy| policy.pressure(shortage, &mut heap));
-        let Action { act: Act::Evict { page, .. }, .. } = evict?? else { return None };
-        let range = self.range_of(page)?;
-        let offset = sys::to_usize(page.start().0) - self.span(range).start;
-        Some((range, offset / sys::PAGE))
+        let evicted = areas.decider.ask(self.counters, |policy| {
+            let next = || match policy.pressure(shortage, &mut heap)?.act {
+                Act::Evict { page, .. } => Some(page),
+                _ => None,
+            };
+            core::iter::from_fn(next).take(most).collect::<Vec<Page>>()
+        });
+        let place = |page: Page| {
+            let range = self.range_of(page)?;
+            let offset = sys::to_usize(page.start().0) - self.span(range).start;
+            Some((range, offset / sys::PAGE))
+        };
+        evicted.unwrap_or_default().into_iter().filter_map(place).collect()
     }
 
     /// Tells the policy that a base page stays for now which it wanted evicted: somebody has taken its range over since.

@@ -100,7 +100,7 @@ impl Pager {
             if over == 0 || sys::now().0 < self.base_stuck_until.load(Relaxed) {
                 return;
             }
-            if !self.reclaim_base(areas) {
+            if !self.reclaim_base(areas, 1) {
                 self.base_stuck_until.store(sys::now().0 + SHORTEST_REST.0, Relaxed);
             }
             if over <= PER_RANGE {

@@ -275,6 +275,8 @@ pub(super) struct Table {
     next_base: usize,
     /// Ranges to be read ahead.
     reads: VecDeque<u32>,
+    /// The workers that have base pages leave.
+    pub(super) base_workers: usize,
     /// Whether the policy may want a promotion.
     pub(super) may_promote: bool,
     streams: Streams,
@@ -322,6 +324,7 @@ impl Table {
             at_random: 0,
             next_base: 0,
             reads: VecDeque::with_capacity(room),
+            base_workers: 0,
             may_promote: false,
             streams: Streams::default(),
             is_held: false,
@@ -705,10 +708,10 @@ impl Table {
         self.base + self.free_base() > self.base_most
     }
 
-    /// Whether so few base pages are free that a worker is to be woken: half of what it leaves, so that it is woken once for
-    /// so many faults.
+    /// Whether so few base pages are free that one more worker is to have some leave: the first where half of those are left that
+    /// it leaves, so that it is woken once for so many faults, and each further one where half of that is left.
     fn is_base_due(&self) -> bool {
-        self.base + self.free_base() / 2 > self.base_most
+        self.base + (self.free_base() >> (self.base_workers + 1)) > self.base_most
     }
 
     /// Base pages that are kept free. Chosen, not measured: a sixteenth.
@@ -765,7 +768,9 @@ impl Table {
             self.base_most += PER_RANGE;
             return self.work();
         }
-        self.is_base_high().then_some(Work::ReclaimBase)
+        let is_due = if self.base_workers == 0 { self.is_base_high() } else { self.is_base_due() };
+        self.base_workers += usize::from(is_due);
+        is_due.then_some(Work::ReclaimBase)
     }
 }
 
