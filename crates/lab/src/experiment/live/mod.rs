@@ -23,6 +23,7 @@ mod graph_peers;
 mod growing_heap;
 mod guest_memory;
 mod heap_fits;
+mod heap_numpy;
 mod jvm_pretouch;
 mod mixed_load;
 mod pareto;
@@ -109,6 +110,7 @@ pub const ALL: &[&Experiment] = &[
     &xheap::FIG6,
     &xheap::STREAMS,
     &heap_fits::EXPERIMENT,
+    &heap_numpy::EXPERIMENT,
     &xheap::RANDOM,
     &xheap::REDIS,
     &graph::FIG1,

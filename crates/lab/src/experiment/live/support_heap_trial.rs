@@ -98,7 +98,7 @@ impl Policy {
     }
 
     /// Sets the machine for a program that is going to start.
-    fn prepare(self, bench: &mut Bench) -> Result<()> {
+    pub(super) fn prepare(self, bench: &mut Bench) -> Result<()> {
         let (enabled, khugepaged) = match self {
             // Data that is all in memory is the base, so it has huge pages from the first touch on.
             Self::InMemory => (Enabled::Always, Khugepaged::Asleep),
