@@ -156,8 +156,20 @@ impl Userfaultfd {
     /// EEXIST where there is one, and what else the kernel says.
     pub(crate) fn copy(&self, from: usize, to: usize, writes: Writes) -> Result<()> {
         const DONT_WAKE: u64 = 1; // UFFDIO_COPY_MODE_DONTWAKE
+        self.copy_in_mode(from, to, writes, DONT_WAKE)
+    }
+
+    /// As [`Userfaultfd::copy`], but threads that wait for the page go on.
+    ///
+    /// # Errors
+    /// As there. Nobody goes on then.
+    pub(crate) fn copy_and_wake(&self, from: usize, to: usize, writes: Writes) -> Result<()> {
+        self.copy_in_mode(from, to, writes, 0)
+    }
+
+    fn copy_in_mode(&self, from: usize, to: usize, writes: Writes, mode: u64) -> Result<()> {
         const PROTECTED: u64 = 2; // UFFDIO_COPY_MODE_WP
-        let mode = DONT_WAKE | if writes == Writes::Told { PROTECTED } else { 0 };
+        let mode = mode | if writes == Writes::Told { PROTECTED } else { 0 };
         let (dst, src, len) = (to as u64, from as u64, PAGE as u64);
         self.call(ioctl::UFFDIO_COPY, &mut raw::uffdio_copy { dst, src, len, mode, copy: 0 })
     }

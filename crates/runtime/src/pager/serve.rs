@@ -43,6 +43,20 @@ struct Touch {
     is_next: bool,
 }
 
+/// A range whose fault was served.
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    after: Range,
+    /// Whether the thread that waited goes on already.
+    is_woken: bool,
+}
+
+impl From<Range> for Served {
+    fn from(after: Range) -> Self {
+        Self { after, is_woken: false }
+    }
+}
+
 impl Pager {
     /// Serves a fault.
     pub(crate) fn serve(&self, areas: &Areas, fault: Fault) {
@@ -54,11 +68,11 @@ impl Pager {
         let touch = Touch { range, index, access: fault.access, is_next };
         // Whoever has taken the range over wakes the thread, which faults again if it has to.
         let Some(before) = self.table.with(|table| table.take_over(range)) else { return };
-        let after = match (before.state, fault.kind) {
-            (_, Kind::WriteProtected) => self.allow_writes(range, index, before),
+        let Served { after, is_woken } = match (before.state, fault.kind) {
+            (_, Kind::WriteProtected) => self.allow_writes(range, index, before).into(),
             (State::Waiting, _) => {
                 self.count_soft(&before);
-                self.bring_back(range, before)
+                self.bring_back(range, before).into()
             }
             (State::Base, _) if !before.resident.has(index) => self.bring_in(areas, &touch, before),
             (State::Out, _) => self.bring_in(areas, &touch, before),
@@ -70,10 +84,10 @@ impl Pager {
                 if put.is_ok() && before.state == State::Base {
                     after.dirty.add(index);
                 }
-                after
+                after.into()
             }
         };
-        if !self.settle(range, &before, after) {
+        if !self.settle(range, &before, after) && !is_woken {
             self.uffd.wake(self.span(range));
         }
         if before.state != State::Huge && after.state == State::Huge {
@@ -167,20 +181,25 @@ impl Pager {
         after
     }
 
-    fn bring_in(&self, areas: &Areas, touch: &Touch, before: Range) -> Range {
+    fn bring_in(&self, areas: &Areas, touch: &Touch, before: Range) -> Served {
         let Touch { range, index, is_next, .. } = *touch;
+        if before.state == State::Base {
+            // A huge page is out of the question: the policy hears of the fault when the program goes on.
+            let served = self.bring_in_base(touch, before);
+            self.choose(areas, range, index, &before);
+            return served;
+        }
         let wanted = self.choose(areas, range, index, &before);
         // The kernel puts no huge page where the program may not write.
         let is_protected = || before.is_protected && self.is_protected(self.span(range));
-        if before.state == State::Out
-            && !before.is_mixed
+        if !before.is_mixed
             && !is_protected()
             && (wanted == Wanted::Huge || is_next)
             && !self.is_cut(range)
             && let Some(after) = self.bring_in_huge(range, before)
         {
             self.counters.heap.huge_faults.fetch_add(1, Relaxed);
-            return after;
+            return after.into();
         }
         self.bring_in_base(touch, before)
     }
@@ -328,28 +347,28 @@ impl Pager {
         }
     }
 
-    fn bring_in_base(&self, touch: &Touch, before: Range) -> Range {
+    fn bring_in_base(&self, touch: &Touch, before: Range) -> Served {
         let Touch { range, index, access, .. } = *touch;
         let page = self.page(range, index);
         let mut buffer = Buffer::zeroes();
         if self.read_base(range, index, &mut buffer).is_err() {
-            return Range { has_tables: true, ..before };
+            return Range { has_tables: true, ..before }.into();
         }
         // To be told of a write costs the program two wake-ups, to compare a page later next to nothing. But a page that the
         // program may not write to leaves without a look at it if writes are told.
         let is_hashed = access == Access::Read && !before.is_protected;
+        let is_free = access == Access::Write || is_hashed;
+        let writes = if is_free { Writes::Free } else { Writes::Told };
+        let put = self.uffd.copy_and_wake(buffer.address(), page.start, writes);
         if is_hashed {
             // SAFETY: the buffer is a page of this thread's.
             unsafe { self.hashes.note(range * PER_RANGE + index, buffer.address()) };
         }
-        let is_free = access == Access::Write || is_hashed;
-        let writes = if is_free { Writes::Free } else { Writes::Told };
-        let put = self.uffd.copy(buffer.address(), page.start, writes);
         // Writes to a page that is there already may not be told.
         let is_there = put == Err(Errno::EEXIST);
         let is_dirty = is_free || is_there;
         if put.is_err() && put != Err(Errno::EEXIST) {
-            return before; // the thread is woken, and tries again
+            return before.into(); // the thread is woken, and tries again
         }
         self.counters.heap.base_faults.fetch_add(1, Relaxed);
         let room = self.table.with(|table| table.base_most);
@@ -365,6 +384,6 @@ impl Pager {
         } else {
             after.hashed.remove(index);
         }
-        after
+        Served { after, is_woken: !is_there }
     }
 }
