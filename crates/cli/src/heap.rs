@@ -130,10 +130,20 @@ impl HeapState {
         part(self.ahead_used, self.read_ahead)
     }
 
-    /// The time that the program's threads waited for faults, by kind, in words.
+    /// The share of the misses that were read ahead: a range that was, and was touched, is one, as is a fault that brought a page in.
+    pub(crate) fn ahead_of_misses(&self) -> Option<Share> {
+        part(self.ahead_used, self.ahead_used + self.faults())
+    }
+
+    /// The time that the program's threads waited for faults of all kinds.
+    pub(crate) fn waited(&self) -> Nanos {
+        Nanos(self.waited_huge.0 + self.waited_base.0 + self.waited_soft.0)
+    }
+
+    /// The same, by kind, in words.
     pub(crate) fn waited_in_words(&self) -> String {
         let Self { waited_huge, waited_base, waited_soft, .. } = *self;
-        let all = Nanos(waited_huge.0 + waited_base.0 + waited_soft.0);
+        let all = self.waited();
         let [all, huge, base, soft] = [all, waited_huge, waited_base, waited_soft].map(show::time);
         format!(
             "{all} in all: {huge} for huge pages, {base} for base pages, {soft} for pages still in memory"
@@ -164,6 +174,7 @@ impl HeapState {
             "read_ahead": self.read_ahead,
             "read_ahead_used": self.ahead_used,
             "read_ahead_used_share": self.used_of_ahead().map(Share::get),
+            "misses_read_ahead_share": self.ahead_of_misses().map(Share::get),
             "read_bytes": (self.read_huge + self.read_base).0,
             "read_base_bytes": self.read_base.0,
             "written_bytes": (self.written_huge + self.written_base).0,
@@ -276,5 +287,8 @@ mod tests {
         assert_eq!((since.faults(), since.memory), (3, Bytes::from_mib(64)));
         assert_eq!(since.found(), Some(Share::percent(25)));
         assert_eq!(since.used_of_ahead(), None, "nothing was read ahead");
+        let ahead = HeapState { ahead_used: 3, huge_faults: 1, ..HeapState::default() };
+        assert_eq!(ahead.ahead_of_misses(), Some(Share::percent(75)));
+        assert_eq!(HeapState::default().ahead_of_misses(), None, "nothing was missed");
     }
 }

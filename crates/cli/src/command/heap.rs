@@ -133,7 +133,7 @@ fn in_words(name: &str, state: &HeapState) -> String {
          in memory{}\n\
          waited      {}\n\
          promoted    {} ranges\n\
-         read ahead  {} ranges, {} of them touched before they left memory{}\n\
+         read ahead  {} ranges, {} of them touched before they left memory{}; of misses{}\n\
          read        {}\n\
          written     {}; {} huge pages left without being written, {} pages would not leave\n\
          {outside}errors      {errors}\n",
@@ -152,6 +152,7 @@ fn in_words(name: &str, state: &HeapState) -> String {
         state.read_ahead,
         state.ahead_used,
         share(state.used_of_ahead()),
+        share(state.ahead_of_misses()),
         by_size(state.read_huge, state.read_base),
         by_size(state.written_huge, state.written_base),
         state.reclaimed_clean,

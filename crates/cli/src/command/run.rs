@@ -108,7 +108,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         Some(_) => Report::of_heap(counters),
         None => Report::of(counters, in_pool.unwrap_or(PageSize::Gigantic)),
     };
-    say_what_failed(&seen, report.as_mut());
+    say_what_failed(&seen, status, report.as_mut());
     if !arguments.quiet && shared.is_some() {
         show::report(&seen.in_words(status));
         if let Some(why) = no_supply.filter(|_| seen.lacked_pages()) {
@@ -139,13 +139,13 @@ fn open_report(path: &Path) -> Result<File, Failure> {
 }
 
 /// Says what failed, also where nothing else is to be said, and writes the report into its file.
-fn say_what_failed(seen: &Report, file: Option<&mut File>) {
+fn say_what_failed(seen: &Report, end: ExitStatus, file: Option<&mut File>) {
     if let Some(file) = file
         && let Err(error) = writeln!(file, "{}", seen.as_json())
     {
         show::note(&format!("the report could not be written: {error}"));
     }
-    if let Some(trouble) = seen.trouble() {
+    for trouble in [seen.trouble(), seen.lacking_in_core_dump(end)].into_iter().flatten() {
         show::note(&trouble);
     }
 }

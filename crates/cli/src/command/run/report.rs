@@ -39,7 +39,7 @@ fn heap_in_words(heap: &HeapState) -> String {
     format!(
         "superpage: of the heap {} on huge pages and {} on base pages at the end\n\
          superpage: {} faults served by huge pages, {} by base pages, {} found their page still in \
-         memory, 99 of 100 within {}; {} ranges promoted, {} read ahead\n\
+         memory, 99 of 100 within {}; {} ranges promoted, {} read ahead{}\n\
          superpage: faults waited {}\n\
          superpage: {} read and {} written\n\
          {outside}",
@@ -51,6 +51,7 @@ fn heap_in_words(heap: &HeapState) -> String {
         show::time(heap.p99),
         heap.promotions,
         heap.read_ahead,
+        heap.ahead_of_misses().map_or(String::new(), |share| format!(" ({share} of misses)")),
         heap.waited_in_words(),
         heap.read_huge + heap.read_base,
         heap.written_huge + heap.written_base,
@@ -110,6 +111,16 @@ impl Report {
                             ended: run it with SUPERPAGE_OFF=1, which keeps the library out";
         let of_heap = self.heap.as_ref().and_then(heap_trouble);
         of_heap.or_else(|| self.lost_thread.then(|| LOST.into()))
+    }
+
+    /// The part of its memory that the core dump of a program lacks which ended so, as a sentence: the kernel leaves holes for what is
+    /// not in memory, which read as zeroes.
+    pub(super) fn lacking_in_core_dump(&self, end: ExitStatus) -> Option<String> {
+        let heap = self.heap.as_ref().filter(|_| end.core_dumped())?;
+        let has_paged = !(heap.written_huge + heap.written_base).is_zero();
+        has_paged.then(|| {
+            "the core dump has zeroes in the place of what was in the heap's file and not in memory".into()
+        })
     }
 
     /// In a few lines, of a program that ended so.
@@ -246,6 +257,22 @@ mod tests {
             of_heap,
             "superpage: the program had nothing in the heap before signal 11 ended it\n"
         );
+    }
+
+    #[test]
+    fn a_core_dump_of_a_heap_that_was_paged_lacks_memory() {
+        /// The bit of a status that says that the kernel has written a core dump.
+        const DUMPED: i32 = 0x80;
+        let counters = Counters::default();
+        let lacking = |counters: &Counters, status| {
+            Report::of_heap(counters).lacking_in_core_dump(ExitStatus::from_raw(status))
+        };
+        assert_eq!(lacking(&counters, FAULT | DUMPED), None, "all of it was in memory");
+        counters.heap.written_base.store(1, Relaxed);
+        assert_eq!(lacking(&counters, FAULT), None, "there is no core dump");
+        assert!(lacking(&counters, FAULT | DUMPED).is_some_and(|said| said.contains("zeroes")));
+        let of_areas = Report::of(&counters, PageSize::Gigantic);
+        assert_eq!(of_areas.lacking_in_core_dump(ExitStatus::from_raw(FAULT | DUMPED)), None);
     }
 
     #[test]

@@ -150,6 +150,7 @@ fn heap() -> RowHeap {
         huge_faults: 1100,
         base_faults: 5300,
         soft_faults: 100,
+        waited_huge: Nanos(240_000_000),
         promotions: 6,
         read_ahead: 40,
         ahead_used: 30,

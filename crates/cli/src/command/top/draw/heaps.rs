@@ -8,7 +8,7 @@ use crate::show;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
-use superpage_units::{Bytes, Share};
+use superpage_units::{Bytes, Nanos, Share};
 
 /// Heaps that are shown below the processes at the most. Chosen: they leave half of a terminal of 24 lines.
 const MOST: usize = 3;
@@ -53,17 +53,18 @@ pub(super) fn lines(heap: &RowHeap) -> [String; 2] {
     };
     let count = |count: u64| format!("{:.0}", count as f64 / seconds);
     let bytes = |bytes: Bytes| bytes.scaled(1.0 / seconds);
+    let waited = Nanos::from_secs_f64(counted.waited().0 as f64 / 1e9 / seconds);
     let share = |share: Option<Share>| share.map_or("-".to_owned(), |share| share.to_string());
     [
         format!(
-            "{huge} + {base} of {memory}; {} of faults soft, {} of read-ahead used",
+            "{huge} + {base} of {memory}; {} of faults soft, {} of misses read ahead",
             share(counted.found()),
-            share(counted.used_of_ahead()),
+            share(counted.ahead_of_misses()),
         ),
         format!(
-            "{when}: {} faults, {} promoted, read {} + {}, written {} + {}",
+            "{when}: {} faults, {} waited, read {} + {}, written {} + {}",
             count(counted.faults() + counted.soft_faults),
-            count(counted.promotions),
+            show::time(waited),
             bytes(counted.read_huge),
             bytes(counted.read_base),
             bytes(counted.written_huge),
