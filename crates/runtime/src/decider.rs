@@ -60,7 +60,7 @@ impl Decider {
         counters: &Counters,
         question: impl FnOnce(&mut dyn Policy) -> T,
     ) -> Option<T> {
-        self.lock.take_own();
+        self.lock.take();
         let has_failed = self.has_failed.load(Relaxed);
         let answer = (!has_failed).then(|| {
             // SAFETY: the lock is held.

@@ -34,8 +34,8 @@ impl RawLock {
     }
 
     /// Takes it for one of the library's own threads, whose number is not asked for: that is a system call. Who waits asks whether
-    /// any of them has ended.
-    pub(crate) fn take_own(&self) {
+    /// any of them has ended, so it is for those without all of which the program cannot go on.
+    fn take_own(&self) {
         self.take_as(OURS);
     }
 
@@ -87,7 +87,7 @@ fn has_ended(holder: u32) -> bool {
     if holder == OURS { thread::one_has_ended() } else { thread::has_ended(holder) }
 }
 
-/// A value that one thread uses at a time. For the library's own threads, whose signals are blocked, and for moments in
+/// A value of the pager's that one thread uses at a time. For the library's own threads, whose signals are blocked, and for moments in
 /// which nothing can fault.
 #[derive(Debug)]
 pub(crate) struct OwnLock<T> {
