@@ -130,7 +130,8 @@ impl HeapState {
         part(self.ahead_used, self.read_ahead)
     }
 
-    /// The share of the misses that were read ahead: a range that was, and was touched, is one, as is a fault that brought a page in.
+    /// The share of the misses that were read ahead in time. A range of 2 MiB that was read ahead and then touched is one miss, and so is
+    /// each fault that brought a page in, also one of a page that never held anything.
     pub(crate) fn ahead_of_misses(&self) -> Option<Share> {
         part(self.ahead_used, self.ahead_used + self.faults())
     }

@@ -14,7 +14,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 const FREE: u32 = 0;
-/// Held by one of the library's own threads. No thread has this number: the kernel's are lower.
+/// The holder of an [`OwnLock`]. No thread has this number: the kernel's are lower.
 const OURS: u32 = 1 << 30;
 /// The bit that says that threads wait, beside the number of the thread that holds the lock: the kernel's numbers are lower.
 const WAITED_FOR: u32 = 1 << 31;
@@ -33,8 +33,8 @@ impl RawLock {
         self.take_as(sys::thread());
     }
 
-    /// Takes it for one of the library's own threads, whose number is not asked for: that is a system call. Who waits asks whether
-    /// any of them has ended, so it is for those without all of which the program cannot go on.
+    /// Takes it without asking for the thread's number, which is a system call. Who waits asks whether any of the library's threads has
+    /// ended. The pager ends the program then.
     fn take_own(&self) {
         self.take_as(OURS);
     }

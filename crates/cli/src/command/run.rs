@@ -145,8 +145,11 @@ fn say_what_failed(seen: &Report, end: ExitStatus, file: Option<&mut File>) {
     {
         show::note(&format!("the report could not be written: {error}"));
     }
-    for trouble in [seen.trouble(), seen.lacking_in_core_dump(end)].into_iter().flatten() {
+    if let Some(trouble) = seen.trouble() {
         show::note(&trouble);
+    }
+    if let Some(lacking) = seen.lacking_in_core_dump(end) {
+        show::note(lacking);
     }
 }
 

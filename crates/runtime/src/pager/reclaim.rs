@@ -7,6 +7,7 @@ use super::table::{Hash, Pages, Queue, Range, State, Taken, Work};
 use super::{PER_RANGE, Pager, bytes};
 use crate::areas::Areas;
 use crate::sys::{self, Errno, Result, Span};
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_policy::promotion::Outcome;
 
@@ -41,8 +42,8 @@ impl Pager {
         };
         let is_done = match work {
             Work::Reclaim => {
-                let is_base_high = || self.table.with(|table| table.is_base_high());
-                self.reclaim() || (is_base_high() && self.reclaim_base(areas, AT_ONCE))
+                let to_leave = || self.table.with(|table| table.base_to_leave());
+                self.reclaim() || (to_leave() > 0 && self.reclaim_base(areas, to_leave()))
             }
             Work::Drop(place) => {
                 self.empty(place);
@@ -60,8 +61,8 @@ impl Pager {
                 self.promote_next(areas);
                 true
             }
-            Work::ReclaimBase => {
-                let is_done = self.reclaim_base(areas, AT_ONCE);
+            Work::ReclaimBase(pages) => {
+                let is_done = self.reclaim_base(areas, pages);
                 self.table.with(|table| table.base_workers -= 1);
                 is_done
             }
@@ -380,32 +381,32 @@ impl Pager {
         self.settle(range, &before, after);
     }
 
-    /// Makes base pages free, at most so many; whether one is.
+    /// Makes base pages free, at most so many, and [`AT_ONCE`]; whether one is.
     pub(super) fn reclaim_base(&self, areas: &Areas, most: usize) -> bool {
+        let most = most.clamp(1, AT_ONCE);
         for _ in 0..TRIED.div_ceil(most) {
             let pages = self.next_base(areas, most);
             if pages.is_empty() {
                 return self.reclaim_range();
             }
-            if self.evict_bases(areas, &pages) {
+            let stays = |range, index| self.keep_base(areas, range, index);
+            if self.evict_bases(&pages, stays) {
                 return true;
             }
         }
         false
     }
 
-    /// Has base pages leave memory; whether one did.
-    fn evict_bases(&self, areas: &Areas, pages: &[(usize, usize)]) -> bool {
+    /// Has at most [`AT_ONCE`] base pages leave memory; whether one did. `stays` hears of each whose range somebody else has.
+    fn evict_bases(&self, pages: &[(usize, usize)], stays: impl Fn(usize, usize)) -> bool {
         let evict = |staging: Span| {
             pages.iter().enumerate().fold(false, |evicted, (at, (range, index))| {
                 let place = Span { start: staging.start + at * sys::PAGE, length: sys::PAGE };
-                match self.evict_base(*range, *index, place) {
-                    Some(is_done) => is_done | evicted,
-                    None => {
-                        self.keep_base(areas, *range, *index);
-                        evicted
-                    }
+                let is_done = self.evict_base(*range, *index, place);
+                if is_done.is_none() {
+                    stays(*range, *index);
                 }
+                is_done.unwrap_or(false) | evicted
             })
         };
         self.with_staging(evict).unwrap_or(false)
@@ -421,17 +422,14 @@ impl Pager {
         if is_full && self.promote(range) == Outcome::Done {
             return true;
         }
-        let evict = |staging: Span| {
-            resident.iter().fold(false, |freed, index| {
-                let place = Span { start: staging.start + index * sys::PAGE, length: sys::PAGE };
-                self.evict_base(range, index, place) == Some(true) || freed
-            })
-        };
-        self.with_staging(evict).unwrap_or(false)
+        let pages: Vec<(usize, usize)> = resident.iter().map(|index| (range, index)).collect();
+        // What has left is given back to the kernel behind each part.
+        let evict = |part| self.evict_bases(part, |_, _| ());
+        pages.chunks(AT_ONCE).fold(false, |freed, part| evict(part) | freed)
     }
 
-    /// Has a base page leave memory, by way of a place for one that holds none; whether it did, or nothing if somebody else has
-    /// its range.
+    /// Has a base page leave memory, which is moved to the empty place `place` where it has to be written or compared; whether it did
+    /// leave, or nothing if somebody else has its range.
     fn evict_base(&self, range: usize, index: usize, place: Span) -> Option<bool> {
         let before = self.table.with(|table| table.take_to_move_out(range))?;
         let mut after = before;

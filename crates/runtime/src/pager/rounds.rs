@@ -17,8 +17,8 @@ const MOST: u32 = 31;
 /// with 16 (medians of three rounds); one thread's reads, and those of all words alike, are not told apart.
 const PART: usize = 4;
 
-/// Pages that are spared one after the other at the most: whoever looks for a page to evict holds locks meanwhile, for a fraction
-/// of a millisecond. Reads with 64 and 65,536 are not told apart from it (three rounds).
+/// Pages that are spared one after the other at the most: whoever looks for a page to evict holds the policy's lock meanwhile, for a
+/// fraction of a millisecond, and a worker looks for up to 32 in a row. Reads with 64 and 65,536 are not told apart from it (three rounds).
 const IN_A_ROW: u32 = 4096; // tidy: allow(not derived from a size)
 
 /// The bit of a page that has left memory; the others are then when that was.

@@ -47,13 +47,13 @@ struct Touch {
 #[derive(Clone, Copy, Debug)]
 struct Served {
     after: Range,
-    /// Whether the thread that waited goes on already.
-    is_woken: bool,
+    /// When the thread that waited went on, if it did so already.
+    woken: Option<Nanos>,
 }
 
 impl From<Range> for Served {
     fn from(after: Range) -> Self {
-        Self { after, is_woken: false }
+        Self { after, woken: None }
     }
 }
 
@@ -68,7 +68,7 @@ impl Pager {
         let touch = Touch { range, index, access: fault.access, is_next };
         // Whoever has taken the range over wakes the thread, which faults again if it has to.
         let Some(before) = self.table.with(|table| table.take_over(range)) else { return };
-        let Served { after, is_woken } = match (before.state, fault.kind) {
+        let Served { after, woken } = match (before.state, fault.kind) {
             (_, Kind::WriteProtected) => self.allow_writes(range, index, before).into(),
             (State::Waiting, _) => {
                 self.count_soft(&before);
@@ -87,7 +87,7 @@ impl Pager {
                 after.into()
             }
         };
-        if !self.settle(range, &before, after) && !is_woken {
+        if !self.settle(range, &before, after) && woken.is_none() {
             self.uffd.wake(self.span(range));
         }
         if before.state != State::Huge && after.state == State::Huge {
@@ -95,7 +95,8 @@ impl Pager {
             self.note_sizes();
         }
         if fault.kind == Kind::Missing {
-            self.count_wait(Nanos(sys::now().0 - begun.0), &before, &after);
+            let woken = woken.unwrap_or_else(sys::now);
+            self.count_wait(Nanos(woken.0 - begun.0), &before, &after);
         }
         self.keep_to_size(areas);
         // The program will have the rest of the range next.
@@ -360,6 +361,7 @@ impl Pager {
         let is_free = access == Access::Write || is_hashed;
         let writes = if is_free { Writes::Free } else { Writes::Told };
         let put = self.uffd.copy_and_wake(buffer.address(), page.start, writes);
+        let woken = put.is_ok().then(sys::now);
         if is_hashed {
             // SAFETY: the buffer is a page of this thread's.
             unsafe { self.hashes.note(range * PER_RANGE + index, buffer.address()) };
@@ -384,6 +386,6 @@ impl Pager {
         } else {
             after.hashed.remove(index);
         }
-        Served { after, is_woken: !is_there }
+        Served { after, woken }
     }
 }

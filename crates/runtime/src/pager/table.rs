@@ -295,8 +295,8 @@ pub(super) enum Work {
     Read(usize),
     /// The policy is to be asked.
     Promote,
-    /// Base pages are to be free.
-    ReclaimBase,
+    /// So many base pages are to be free.
+    ReclaimBase(usize),
 }
 
 impl Table {
@@ -703,13 +703,18 @@ impl Table {
         if self.is_held { 0 } else { self.base.saturating_sub(self.base_most) }
     }
 
-    /// Whether fewer base pages are free than a worker leaves.
-    pub(super) fn is_base_high(&self) -> bool {
-        self.base + self.free_base() > self.base_most
+    /// The base pages that are to leave until as many are free as workers leave free.
+    pub(super) fn base_to_leave(&self) -> usize {
+        (self.base + self.free_base()).saturating_sub(self.base_most)
     }
 
-    /// Whether so few base pages are free that one more worker is to have some leave: the first where half of those are left that
-    /// it leaves, so that it is woken once for so many faults, and each further one where half of that is left.
+    /// Whether fewer base pages are free than workers leave free.
+    pub(super) fn is_base_high(&self) -> bool {
+        self.base_to_leave() > 0
+    }
+
+    /// Whether one more worker is to have base pages leave. The first is woken when half of the pages that workers leave free are taken,
+    /// so that one wake-up serves many faults; the second when a quarter is left, and each further one when half of that is.
     fn is_base_due(&self) -> bool {
         self.base + (self.free_base() >> (self.base_workers + 1)) > self.base_most
     }
@@ -770,7 +775,7 @@ impl Table {
         }
         let is_due = if self.base_workers == 0 { self.is_base_high() } else { self.is_base_due() };
         self.base_workers += usize::from(is_due);
-        is_due.then_some(Work::ReclaimBase)
+        is_due.then(|| Work::ReclaimBase(self.base_to_leave()))
     }
 }
 

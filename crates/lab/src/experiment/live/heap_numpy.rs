@@ -36,7 +36,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: &run,
 };
 
-/// The array where nobody says how large. Chosen: swap takes minutes to sort a larger one.
+/// The array where nobody says how large. Chosen: a round of one amount of memory takes a minute and a half.
 const SIZE: Bytes = Bytes(Bytes::from_gib(1).0 / 2);
 /// The part of the array that memory has room for, in percent, where nobody says.
 const MEMORY: [u8; 2] = [50, 33];
