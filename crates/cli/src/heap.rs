@@ -136,6 +136,12 @@ impl HeapState {
         part(self.ahead_used, self.ahead_used + self.faults())
     }
 
+    /// The same, as the end of a sentence about what was read ahead.
+    pub(crate) fn ahead_in_words(&self) -> String {
+        let in_time = |share| format!(", in time for {share} of misses");
+        self.ahead_of_misses().map(in_time).unwrap_or_default()
+    }
+
     /// The time that the program's threads waited for faults of all kinds.
     pub(crate) fn waited(&self) -> Nanos {
         Nanos(self.waited_huge.0 + self.waited_base.0 + self.waited_soft.0)

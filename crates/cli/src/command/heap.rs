@@ -119,9 +119,6 @@ fn in_words(name: &str, state: &HeapState) -> String {
         return format!("{name}: its heap of {} holds nothing yet\n", state.size);
     }
     let share = |share: Option<Share>| share.map_or(String::new(), |share| format!(" ({share})"));
-    let in_time = |share: Option<Share>| {
-        share.map_or(String::new(), |share| format!(", in time for {share} of misses"))
-    };
     let by_size = |huge: Bytes, base: Bytes| format!("{huge} by huge pages, {base} by base pages");
     let outside: String =
         state.outside_in_words().map(|said| format!("outside     {said}\n")).collect();
@@ -155,7 +152,7 @@ fn in_words(name: &str, state: &HeapState) -> String {
         state.read_ahead,
         state.ahead_used,
         share(state.used_of_ahead()),
-        in_time(state.ahead_of_misses()),
+        state.ahead_in_words(),
         by_size(state.read_huge, state.read_base),
         by_size(state.written_huge, state.written_base),
         state.reclaimed_clean,

@@ -51,8 +51,7 @@ fn heap_in_words(heap: &HeapState) -> String {
         show::time(heap.p99),
         heap.promotions,
         heap.read_ahead,
-        heap.ahead_of_misses()
-            .map_or(String::new(), |share| format!(", in time for {share} of misses")),
+        heap.ahead_in_words(),
         heap.waited_in_words(),
         heap.read_huge + heap.read_base,
         heap.written_huge + heap.written_base,
@@ -114,7 +113,7 @@ impl Report {
         of_heap.or_else(|| self.lost_thread.then(|| LOST.into()))
     }
 
-    /// The part of its memory that the core dump of a program lacks which ended so, as a sentence: the kernel leaves holes for what is
+    /// The part of its memory that the core dump of a program which ended so lacks, as a sentence: the kernel leaves holes for what is
     /// not mapped, which read as zeroes.
     pub(super) fn lacking_in_core_dump(&self, end: ExitStatus) -> Option<&'static str> {
         let has_heap = self.heap.is_some() && self.most_mapped > Bytes::ZERO;
