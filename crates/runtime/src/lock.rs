@@ -33,12 +33,6 @@ impl RawLock {
         self.take_as(sys::thread());
     }
 
-    /// Takes it without asking for the thread's number, which is a system call. Who waits asks whether any of the library's threads has
-    /// ended. The pager ends the program then.
-    fn take_own(&self) {
-        self.take_as(OURS);
-    }
-
     fn take_as(&self, mut held_by: u32) {
         loop {
             match self.0.compare_exchange(FREE, held_by, Acquire, Relaxed) {
@@ -105,7 +99,9 @@ impl<T> OwnLock<T> {
 
     /// Works on the value, which nobody else does meanwhile.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        self.raw.take_own();
+        // The thread's number would take a system call. Who waits asks whether any of the library's threads has ended, and then
+        // ends the program, as the pager does.
+        self.raw.take_as(OURS);
         // SAFETY: the lock is held.
         let done = work(unsafe { &mut *self.value.get() });
         self.raw.give_back();

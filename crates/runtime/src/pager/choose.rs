@@ -77,7 +77,7 @@ impl Pager {
         self.table.with(|table| table.may_promote = true);
     }
 
-    /// The base pages that are to leave memory, at most so many: the range of each, and its number there.
+    /// The base pages that are to leave memory, `most` at most: the range of each, and its number there.
     pub(super) fn next_base(&self, areas: &Areas, most: usize) -> Vec<(usize, usize)> {
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
         let mut heap = Machine::of(self, Spare::Reclaimed);

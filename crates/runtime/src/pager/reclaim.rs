@@ -43,7 +43,7 @@ impl Pager {
         let is_done = match work {
             Work::Reclaim => {
                 let to_leave = || self.table.with(|table| table.base_to_leave());
-                self.reclaim() || (to_leave() > 0 && self.reclaim_base(areas, to_leave()))
+                self.reclaim() || self.reclaim_base(areas, to_leave())
             }
             Work::Drop(place) => {
                 self.empty(place);
@@ -381,9 +381,12 @@ impl Pager {
         self.settle(range, &before, after);
     }
 
-    /// Makes base pages free, at most so many, and [`AT_ONCE`]; whether one is.
+    /// Makes base pages free, `most` at most and no more than [`AT_ONCE`]; whether one is.
     pub(super) fn reclaim_base(&self, areas: &Areas, most: usize) -> bool {
-        let most = most.clamp(1, AT_ONCE);
+        if most == 0 {
+            return false;
+        }
+        let most = most.min(AT_ONCE);
         for _ in 0..TRIED.div_ceil(most) {
             let pages = self.next_base(areas, most);
             if pages.is_empty() {

@@ -295,7 +295,7 @@ pub(super) enum Work {
     Read(usize),
     /// The policy is to be asked.
     Promote,
-    /// So many base pages are to be free.
+    /// This number of base pages is to be free.
     ReclaimBase(usize),
 }
 
@@ -703,14 +703,9 @@ impl Table {
         if self.is_held { 0 } else { self.base.saturating_sub(self.base_most) }
     }
 
-    /// The base pages that are to leave until as many are free as workers leave free.
+    /// The number of base pages that workers are to have leave: as many as [`Table::free_base`] is short of.
     pub(super) fn base_to_leave(&self) -> usize {
         (self.base + self.free_base()).saturating_sub(self.base_most)
-    }
-
-    /// Whether fewer base pages are free than workers leave free.
-    pub(super) fn is_base_high(&self) -> bool {
-        self.base_to_leave() > 0
     }
 
     /// Whether one more worker is to have base pages leave. The first is woken when half of the pages that workers leave free are taken,
@@ -768,14 +763,15 @@ impl Table {
         {
             return Some(Work::Read(range as usize));
         }
-        if self.is_base_high() && self.may_turn_to_base() {
+        let to_leave = self.base_to_leave();
+        if to_leave > 0 && self.may_turn_to_base() {
             self.most -= 1;
             self.base_most += PER_RANGE;
             return self.work();
         }
-        let is_due = if self.base_workers == 0 { self.is_base_high() } else { self.is_base_due() };
+        let is_due = if self.base_workers == 0 { to_leave > 0 } else { self.is_base_due() };
         self.base_workers += usize::from(is_due);
-        is_due.then(|| Work::ReclaimBase(self.base_to_leave()))
+        is_due.then_some(Work::ReclaimBase(to_leave))
     }
 }
 
