@@ -93,28 +93,9 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let own = || MEMORY.iter().map(|percent| Share::percent(*percent)).collect();
     let shares: Vec<Share> = if setting.memory.is_empty() { own() } else { setting.memory.clone() };
     let mut report = Report::default();
-    let mut found = None;
     for share in shares {
         let trial = Trial { setting, python: &python, program, size, memory: share.of(size) };
-        let mut all = Policy::FOR_A_PART.map(|policy| (policy, Vec::new()));
-        for round in 0..setting.rounds as usize {
-            for turn in 0..all.len() {
-                let (policy, samples) = &mut all[(turn + round) % Policy::FOR_A_PART.len()];
-                let (name, of) = (policy.name(), setting.rounds);
-                progress(&format!(
-                    "{} MiB, {name}: round {} of {of}",
-                    trial.memory.0 >> 20,
-                    round + 1
-                ))?;
-                let said = trial.run(*policy, &mut bench)?;
-                samples.push(sample(&said).ok_or_else(|| {
-                    Error::Child("a program has not said what was expected".to_owned())
-                })?);
-                if found.get_or_insert_with(|| said["found"].clone()) != &said["found"] {
-                    return Err(Error::Child(format!("{name} has found something else")));
-                }
-            }
-        }
+        let all = trial.measure(&mut bench, progress)?;
         rows(&trial, &all).iter().try_for_each(|row| report.push(row))?;
     }
     report.notes.push(note(size));
@@ -122,6 +103,31 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 impl Trial<'_> {
+    /// Runs all rounds, another policy first in each.
+    fn measure(
+        &self,
+        bench: &mut Bench,
+        progress: Progress<'_>,
+    ) -> Result<[(Policy, Vec<Sample>); Policy::FOR_A_PART.len()]> {
+        let mut all = Policy::FOR_A_PART.map(|policy| (policy, Vec::new()));
+        let (memory, rounds) = (self.memory, self.setting.rounds);
+        let mut found = None;
+        for round in 0..rounds as usize {
+            for turn in 0..all.len() {
+                let (policy, samples) = &mut all[(turn + round) % Policy::FOR_A_PART.len()];
+                let name = policy.name();
+                progress(&format!("{memory}, {name}: round {} of {rounds}", round + 1))?;
+                let said = self.run(*policy, bench)?;
+                let unexpected = || Error::Child("a program has not said what was expected".into());
+                samples.push(sample(&said).ok_or_else(unexpected)?);
+                if found.get_or_insert_with(|| said["found"].clone()) != &said["found"] {
+                    return Err(Error::Child(format!("{name} has found something else")));
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Runs the program; what it says.
     fn run(&self, policy: Policy, bench: &mut Bench) -> Result<Value> {
         policy.prepare(bench)?;
